@@ -1,0 +1,1 @@
+"""The serving view of papers and evidence in the store."""

@@ -1,0 +1,1 @@
+"""Query vectors, profiles, and the ledger they are made from."""

@@ -1,0 +1,1 @@
+"""The public API: recommends what to cite, and shows why."""

@@ -1,0 +1,1 @@
+"""DAVINCI scores for the candidates of a query."""

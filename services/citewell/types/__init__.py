@@ -1,0 +1,1 @@
+"""Message types shared by the contracts."""
