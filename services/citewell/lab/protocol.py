@@ -1,0 +1,180 @@
+"""The evaluation protocol of SCIENCE §2, asserting itself: who is a candidate, what may be known, what is asked.
+
+    make_task ──▶ Task ──▶ verify_task      before a system sees it, and again on every run
+                   └─▶ rankings ──▶ verify_rankings     on everything a system returned
+
+A `Leak` names the rule that was broken; nothing is reported from a run that raised one.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.lab.dataset import Column, Dataset, Rows
+from citewell.lab.readers import SPLITS
+
+Mask = NDArray[np.bool_]
+
+
+class Mode(StrEnum):
+    """Which of the protocols a run follows."""
+
+    INDUCTIVE = "inductive"
+    """Evaluated papers are no candidates, candidates are strictly older than the query, and so are all citing papers
+    that shape profiles."""
+    INDUCTIVE_CONTEMPORARY = "inductive-contemporary"
+    """The same, but citing papers may be as young as the query: papers are disjoint, opinions contemporary."""
+    TRANSDUCTIVE = "transductive"
+    """The corpus is the union of everything, dates apart: comparable with older tables only."""
+
+
+class Leak(AssertionError):
+    """A rule of the protocol is broken; figures from this run would be worthless."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a system may know and rank, and what it is asked."""
+
+    mode: Mode
+    split: str
+    candidates: Mask
+    """Which papers may be recommended at all; the dates of each query narrow it further."""
+    knowledge: Rows
+    """The contexts that may shape profiles, lexical statistics and evidence: made by train papers only."""
+    queries: Rows
+    """The contexts under evaluation."""
+    left_out: dict[str, int]
+    """Contexts of the split that are not asked, by reason."""
+
+    def eligible(self, data: Dataset, query: int) -> Mask:
+        """The papers that may be recommended for one query (a row of the contexts)."""
+        citing = int(data.contexts.citing[query])
+        if self.mode is Mode.TRANSDUCTIVE:
+            allowed = self.candidates.copy()
+            allowed[citing] = False
+            return allowed
+        return self.candidates & older_than(data.papers.last_day, int(data.contexts.first_day[query]))
+
+
+def older_than(last_day: Column, first_day: int) -> Mask:
+    """Which papers certainly appeared before a day; a paper of unknown date never did."""
+    return (last_day > 0) & (last_day < first_day)
+
+
+def make_task(data: Dataset, split: str, mode: Mode) -> Task:
+    """The verified task of evaluating one split."""
+    contexts, papers = data.contexts, data.papers
+    rows = contexts.of_split(split)
+    candidates = np.ones(len(papers), np.bool_)
+    answerable = np.ones(len(rows), np.bool_)
+    left_out: dict[str, int] = {}
+    if mode is not Mode.TRANSDUCTIVE:
+        candidates[data.split_papers[split]] = False
+        gold = contexts.cited[rows]
+        older = (papers.last_day[gold] > 0) & (papers.last_day[gold] < contexts.first_day[rows])
+        left_out["cites a paper that is not older"] = int(np.count_nonzero(~older))
+        left_out["cites a paper under evaluation"] = int(np.count_nonzero(older & ~candidates[gold]))
+        answerable = older & candidates[gold]
+    task = Task(mode, split, candidates, contexts.of_split("train"), rows[answerable], left_out)
+    verify_task(data, task)
+    return task
+
+
+def training_task(data: Dataset, mode: Mode, queries: Rows | None = None) -> Task:
+    """Train contexts as queries, for training a reranker: rank them with leave-one-paper-out (`hide_citing`) only.
+
+    A train paper is a candidate for other train papers, as a validation paper is at test time: dates decide.
+    """
+    contexts, papers = data.contexts, data.papers
+    rows = contexts.of_split("train") if queries is None else queries
+    gold = contexts.cited[rows]
+    older = (papers.last_day[gold] > 0) & (papers.last_day[gold] < contexts.first_day[rows])
+    left_out = {"cites a paper that is not older": int(np.count_nonzero(~older))}
+    candidates = np.ones(len(papers), np.bool_)
+    candidates[data.split_papers["test"]] = candidates[data.split_papers["validation"]] = False
+    older &= candidates[gold]
+    return Task(mode, "train", candidates, contexts.of_split("train"), rows[older], left_out)
+
+
+def verify_task(data: Dataset, task: Task) -> None:
+    """Raises Leak unless the task obeys its mode."""
+    contexts, papers = data.contexts, data.papers
+    _verify_splits(data)
+    citing = contexts.citing[task.knowledge]
+    if (outside := ~np.isin(citing, data.split_papers["train"])).any():
+        paper = papers.ids[int(citing[outside][0])]
+        raise Leak("train citations only", f"{paper!r} is no train paper, yet its citations are known")
+    if (own := np.isin(contexts.citing[task.queries], citing)).any() and task.split != "train":
+        paper = papers.ids[int(contexts.citing[task.queries][own][0])]
+        raise Leak("no own citations", f"the citations of query paper {paper!r} are known")
+    if task.mode is Mode.TRANSDUCTIVE:
+        return
+    if task.candidates[data.split_papers[task.split]].any() and task.split != "train":
+        raise Leak("D_eval ∩ C = ∅", f"a paper of the {task.split} split is a candidate")
+    gold = contexts.cited[task.queries]
+    if not (task.candidates[gold] & (papers.last_day[gold] < contexts.first_day[task.queries])).all():
+        raise Leak("answerable", "a query's cited paper is no candidate for it: it must be left out and counted")
+    if task.mode is Mode.INDUCTIVE and len(task.knowledge) and len(task.queries) and task.split != "train":
+        youngest, first = int(papers.last_day[citing].max()), int(contexts.first_day[task.queries].min())
+        if youngest >= first or papers.last_day[citing].min() == 0:
+            raise Leak(
+                "date(known) < date(q)",
+                f"a citing paper of {_day(youngest)} shapes what is known for a query of {_day(first)}; "
+                f"if that is how the set is made, name the mode {Mode.INDUCTIVE_CONTEMPORARY.value}",
+            )
+
+
+def verify_rankings(data: Dataset, task: Task, ranked: NDArray[np.integer[Any]]) -> None:
+    """Raises Leak if any returned paper (row of the papers; -1 pads) was no candidate for its query."""
+    contexts, papers = data.contexts, data.papers
+    returned = ranked >= 0
+    rows = np.where(returned, ranked, 0)
+    if task.mode is Mode.TRANSDUCTIVE:
+        if (returned & (rows == contexts.citing[task.queries][:, None])).any():
+            raise Leak("no self-citation", "a query paper was recommended to itself")
+        return
+    if (returned & ~task.candidates[rows]).any():
+        raise Leak("D_eval ∩ C = ∅", "a paper under evaluation was returned")
+    if (returned & (papers.last_day[rows] >= contexts.first_day[task.queries][:, None])).any():
+        raise Leak("date(d) < date(q)", "a returned paper is not older than its query")
+    if (returned & (papers.last_day[rows] == 0)).any():
+        raise Leak("date(d) < date(q)", "a returned paper has no known date")
+
+
+def _day(ordinal: int) -> str:
+    return datetime.date.fromordinal(ordinal).isoformat() if ordinal else "unknown date"
+
+
+def _verify_splits(data: Dataset) -> None:
+    for number, split in enumerate(SPLITS):
+        for other in SPLITS[number + 1 :]:
+            shared = np.intersect1d(data.split_papers[split], data.split_papers[other])
+            if len(shared):
+                paper = data.papers.ids[int(shared[0])]
+                raise Leak("disjoint splits", f"citing paper {paper!r} is in {split} and in {other}")
+
+
+def counts(data: Dataset, task: Task) -> dict[str, int]:
+    """The figures a report prints: sizes of the splits, of the corpus, and of what was left out."""
+    contexts = data.contexts
+    stated = {f"{split} citing papers": len(data.split_papers[split]) for split in SPLITS}
+    stated |= {f"{split} contexts": len(contexts.of_split(split)) for split in SPLITS}
+    stated |= {"papers": len(data.papers), f"{task.split} contexts asked": len(task.queries)}
+    stated |= {f"left out: {reason}": number for reason, number in task.left_out.items()}
+    if task.mode is not Mode.TRANSDUCTIVE and len(task.queries):
+        latest = int(contexts.first_day[task.queries].max())
+        stated["candidates of the latest query"] = int(
+            (task.candidates & older_than(data.papers.last_day, latest)).sum()
+        )
+    return stated

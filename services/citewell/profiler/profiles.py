@@ -1,0 +1,130 @@
+"""The profile algebra of SCIENCE §3: what others say of a paper, added up without drift, and eq. 3–5 over it.
+
+Sums are integers: a vector is rounded once to fixed point (`to_fixed`) and everything after that is exact, so the order
+in which citations arrive, and citations that come and go, leave no trace. α, β, γ and δ enter only at projection;
+changing them re-encodes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+Fixed = NDArray[np.int64]
+
+FRACTION_BITS = 24
+"""Fixed point keeps 24 binary digits after the point: as fine as float32 for components of a unit vector."""
+LIMIT = 2.0**7
+"""Components must stay below this size, so that one vector fits 32-bit integers in storage (sums are 64-bit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileWeights:
+    """α and β of eq. 3: how much the citing contexts and the citing papers' contents add to a paper's own content."""
+
+    alpha: float
+    beta: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWeights:
+    """γ and δ of eq. 4: how much the citation context and the draft's title and abstract count; only γ/δ matters."""
+
+    gamma: float
+    delta: float
+
+
+def to_fixed(vectors: NDArray[Any]) -> Fixed:
+    """The vectors rounded to fixed point; raises ValueError where a component is not finite or too large to store."""
+    wide = np.asarray(vectors, dtype=np.float64)
+    if not np.all(np.abs(wide) < LIMIT):  # NaN compares false as well
+        raise ValueError(f"vector components must be finite and smaller than {LIMIT:g} in size")
+    return np.rint(np.ldexp(wide, FRACTION_BITS)).astype(np.int64)
+
+
+def from_fixed(fixed: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """The float64 value of fixed-point numbers."""
+    return np.ldexp(fixed.astype(np.float64), -FRACTION_BITS)
+
+
+def pair_mean(contexts: Fixed) -> Fixed:
+    """s_ji of eq. 3: the mean of the context vectors [m, d] in which j cites i, rounded half up."""
+    count = len(contexts)
+    if count == 0:
+        raise ValueError("a citing pair needs at least one context")
+    mean: Fixed = np.floor_divide(2 * contexts.sum(axis=0, dtype=np.int64) + count, 2 * count)
+    return mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileSums:
+    """Σ_j s_ji, Σ_j v_j and |N_in(i)| of one paper ([d], [d], []) or of a stack of papers ([n, d], [n, d], [n])."""
+
+    contexts: Fixed
+    contents: Fixed
+    count: NDArray[np.int64]
+
+    @classmethod
+    def zero(cls, dimension: int, papers: int | None = None) -> ProfileSums:
+        """The sums of papers nobody cites."""
+        shape = () if papers is None else (papers,)
+        return cls(
+            np.zeros((*shape, dimension), np.int64), np.zeros((*shape, dimension), np.int64), np.zeros(shape, np.int64)
+        )
+
+    def __add__(self, other: ProfileSums) -> ProfileSums:
+        return ProfileSums(self.contexts + other.contexts, self.contents + other.contents, self.count + other.count)
+
+    def __sub__(self, other: ProfileSums) -> ProfileSums:
+        """These sums without the citations of `other`; leave-one-paper-out is this, and it is exact."""
+        return ProfileSums(self.contexts - other.contexts, self.contents - other.contents, self.count - other.count)
+
+    def __getitem__(self, papers: Any) -> ProfileSums:
+        """The sums of some papers of a stack."""
+        return ProfileSums(self.contexts[papers], self.contents[papers], self.count[papers])
+
+
+def sum_citations(cited: NDArray[np.integer[Any]], contexts: Fixed, contents: Fixed, papers: int) -> ProfileSums:
+    """The sums of `papers` papers, from one row a (citing, cited) pair: cited index, s_ji and v_j."""
+    sums = ProfileSums.zero(contexts.shape[-1], papers)
+    np.add.at(sums.contexts, cited, contexts)
+    np.add.at(sums.contents, cited, contents)
+    np.add.at(sums.count, cited, 1)
+    return sums
+
+
+def profile(content: NDArray[Any], sums: ProfileSums, weights: ProfileWeights) -> Vectors:
+    """v̂_i of eq. 3, for one paper or a stack; the content itself where nobody cites the paper."""
+    said = weights.alpha * from_fixed(sums.contexts) + weights.beta * from_fixed(sums.contents)
+    vector: Vectors = (content + said / np.maximum(sums.count, 1)[..., None]).astype(np.float32)
+    return vector
+
+
+def query_vector(context: NDArray[Any] | None, content: NDArray[Any] | None, weights: QueryWeights) -> Vectors:
+    """v_q of eq. 4; a query without a context, or without title and abstract, is the other part alone."""
+    if context is None and content is None:
+        raise ValueError("a query needs a context or a title and abstract")
+    if context is None:
+        return np.asarray(content, dtype=np.float32)
+    if content is None:
+        return np.asarray(context, dtype=np.float32)
+    vector: Vectors = (weights.gamma * np.asarray(context) + weights.delta * np.asarray(content)).astype(np.float32)
+    return vector
+
+
+def normalised(vectors: NDArray[Any]) -> Vectors:
+    """The vectors at length one; a zero vector stays zero."""
+    wide = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(wide, axis=-1, keepdims=True)
+    unit: Vectors = np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0)
+    return unit
+
+
+def scores(query: NDArray[Any], profiles: NDArray[Any]) -> Vectors:
+    """eq. 5: the cosine of the query (or each of several) with every profile."""
+    cosine: Vectors = normalised(query) @ normalised(profiles).T
+    return cosine
