@@ -1,0 +1,147 @@
+"""How our clients call our services: one service config, deadlines and traces passed on, errors of our own tree."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from citewell.runtime import deadlines, telemetry
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
+from citewell.runtime.settings import TlsClient
+
+# Methods that may be sent again without harm. Only UNAVAILABLE is retried: such a call was not answered.
+IDEMPOTENT = {
+    "citewell.recommender.v1.RecommenderService": ("Recommend", "RecommendBatch", "Explain", "Info"),
+    "citewell.profiler.v1.ProfileQueryService": ("EmbedQuery", "ScoreProfiles", "GetProfile", "Info"),
+    "citewell.profiler.v1.LedgerService": (
+        "ApplyPublications",
+        "GetEventState",
+        "RecordDeadEvents",
+        "GetRebuild",
+        "ListViews",
+    ),
+    "citewell.index.v1.IndexService": (
+        "Search",
+        "SearchEvidence",
+        "Upsert",
+        "GetPapers",
+        "ListPapers",
+        "ReadPoints",
+        "Stats",
+        "Info",
+    ),
+    "citewell.reranker.v1.RerankerService": ("Rerank", "Info"),
+    "citewell.ingestion.v1.IngestionService": ("GetPublicationStatus", "ListDeadLetters", "Info"),
+}
+
+SERVICE_CONFIG = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            "name": [
+                {"service": service, "method": method} for service, methods in IDEMPOTENT.items() for method in methods
+            ],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.05s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.1},
+}
+"""What every client of citewell should use; `citewell service-config` prints it for clients in other languages."""
+
+Response = TypeVar("Response")
+
+
+class _UnaryMethod(Protocol):
+    """A unary method of an aio stub."""
+
+    def __call__(
+        self, request: Any, *, timeout: float | None = None, metadata: Any = None, wait_for_ready: bool | None = None
+    ) -> Awaitable[Any]: ...
+
+
+def open_channel(address: str, tls: TlsClient | None = None, max_message_megabytes: int = 32) -> grpc.aio.Channel:
+    """A channel to a service; connects when first used and again after a loss."""
+    options = [
+        ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
+        ("grpc.enable_retries", 1),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_receive_message_length", max_message_megabytes << 20),
+        ("grpc.max_send_message_length", max_message_megabytes << 20),
+    ]
+    if tls is None or not tls.enabled:
+        return grpc.aio.insecure_channel(address, options=options)
+    credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+def _read(path: Path | None) -> bytes | None:
+    return path.read_bytes() if path else None
+
+
+async def invoke(
+    method: _UnaryMethod, request: Any, stage: str, *, at_most: float = math.inf, wait_for_ready: bool = False
+) -> Any:
+    """The answer of another service within what is left of the caller's deadline, or an error of our tree.
+
+    `stage` names the work in errors: what cannot finish is not started.
+    """
+    seconds = min(deadlines.budget(stage), at_most)
+    timeout = None if math.isinf(seconds) else seconds
+    headers = tuple(telemetry.trace_headers().items())
+    try:
+        return await method(request, timeout=timeout, metadata=headers, wait_for_ready=wait_for_ready)
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, stage) from None
+    except asyncio.InvalidStateError as error:  # the channel was closed under the call
+        raise Unavailable(f"{stage}: the channel is closed", stage=stage) from error
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
+    """The error of our tree that a failed call means."""
+    reason, metadata, violation = "", {}, None
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # details that contradict the code: not one of our servers
+        status = None
+    for detail in status.details if status else ():
+        info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        if detail.Unpack(info):
+            reason, metadata = info.reason, dict(info.metadata)
+        elif detail.Unpack(request) and request.field_violations:
+            violation = request.field_violations[0]
+    message = error.details() or "no details"
+    if violation is not None:
+        return _InvalidRemoteField(violation.field, message, reason)
+    code = int(error.code().value[0])
+    if not reason:  # not said by one of our handlers: the connection's or the deadline's own end
+        message = f"{stage}: {message}"
+        reason = {4: DeadlineExceeded.default_reason, 14: Unavailable.default_reason}.get(code, error.code().name)
+    metadata.setdefault("stage", stage)
+    return error_for(code, message, reason, metadata)
+
+
+class _InvalidRemoteField(InvalidField):
+    """A field that another service refused, in that service's words."""
+
+    def __init__(self, field: str, message: str, reason: str) -> None:
+        super().__init__(field, "", "", reason=reason or None)
+        self.message = message
+        self.args = (message,)

@@ -1,0 +1,135 @@
+"""What every call of every server passes through: trace, deadline, errors, metrics, one log line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from citewell.runtime import deadlines, telemetry
+from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
+
+DOMAIN = "citewell"
+_INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+
+_durations = telemetry.meter.create_histogram(
+    "grpc.server.call.duration", unit="s", description="Time to answer a call"
+)
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps each handler; the handlers themselves only translate and call the domain."""
+
+    def __init__(self, default_deadline_seconds: float) -> None:
+        self._default_deadline = default_deadline_seconds
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith(_INFRASTRUCTURE):
+            return handler
+        metadata = {
+            key: value for key, value in handler_call_details.invocation_metadata or () if isinstance(value, str)
+        }
+        if handler.response_streaming:
+            stream: Any = handler.stream_stream or handler.unary_stream
+
+            async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+                with _Call(method, metadata, context, self._deadline(context, streams=True)) as call:
+                    try:
+                        async for response in stream(request, context):
+                            yield response
+                    except Exception as error:
+                        await call.fail(error)
+
+            wrap = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            return wrap(answer_stream, handler.request_deserializer, handler.response_serializer)
+
+        unary: Any = handler.stream_unary or handler.unary_unary
+
+        async def answer(request: Any, context: Any) -> Any:
+            with _Call(method, metadata, context, self._deadline(context, streams=handler.request_streaming)) as call:
+                try:
+                    return await unary(request, context)
+                except Exception as error:
+                    await call.fail(error)
+
+        wrap_unary = (
+            grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
+        )
+        return wrap_unary(answer, handler.request_deserializer, handler.response_serializer)
+
+    def _deadline(self, context: Any, *, streams: bool) -> float:
+        left = context.time_remaining()
+        if left is not None:
+            return float(left)
+        return float("inf") if streams else self._default_deadline
+
+
+class _Call:
+    """One call in hand: its deadline and span while it runs, its metrics and log line when it ends."""
+
+    def __init__(self, method: str, metadata: dict[str, str], context: Any, seconds: float) -> None:
+        self._method, self._context = method.lstrip("/"), context
+        self._within = deadlines.within(seconds)
+        self._span = telemetry.span(self._method, telemetry.continued_trace(metadata))
+        self._code, self._reason = "OK", ""
+
+    def __enter__(self) -> _Call:
+        self._started = time.monotonic()
+        self._within.__enter__()
+        self._span.__enter__()
+        return self
+
+    async def fail(self, error: Exception) -> None:
+        """Ends the call with the status the error means. Does not return."""
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        if not isinstance(error, CitewellError):
+            telemetry.logger.error("defect", method=self._method, exc_info=error)
+            error = Internal("an internal error happened; the service's log has it")
+        self._code, self._reason = error.code.name, error.reason
+        await self._context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None and self._code == "OK":
+            self._code = "CANCELLED"
+        seconds = time.monotonic() - self._started
+        _durations.record(seconds, {"rpc.method": self._method, "rpc.response.status_code": self._code})
+        log = telemetry.logger.info if self._code in ("OK", "CANCELLED") else telemetry.logger.warning
+        log("call", method=self._method, code=self._code, reason=self._reason, ms=round(seconds * 1000, 2))
+        self._span.__exit__(None, None, None)
+        self._within.__exit__(None, None, None)
+
+
+def to_status(error: CitewellError) -> status_pb2.Status:
+    """google.rpc.Status with exactly one ErrorInfo, and BadRequest or RetryInfo where they apply."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+    details = [_packed(info)]
+    if isinstance(error, InvalidField):
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.message)
+        details.append(_packed(error_details_pb2.BadRequest(field_violations=[violation])))
+    if isinstance(error, Overloaded):
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(int(error.retry_after_seconds * 1000))
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    return status_pb2.Status(code=int(error.code), message=error.message, details=details)
+
+
+def _packed(message: Any) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed

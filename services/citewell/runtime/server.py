@@ -1,0 +1,169 @@
+"""The life of a service's process: start, warm, serve, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha import reflection
+
+from citewell.runtime.interceptors import CallInterceptor
+from citewell.runtime.settings import ServiceSettings, TlsServer, UnknownSetting, load_settings
+from citewell.runtime.telemetry import Telemetry, logger
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+HEALTH_INTERVAL_SECONDS = 2.0
+
+
+class Service(Protocol):
+    """What a service brings; everything else about its process is here."""
+
+    @property
+    def grpc_services(self) -> tuple[str, ...]:
+        """Full names of its gRPC services."""
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds its handlers."""
+
+    async def start(self) -> None:
+        """Opens stores, warms models. Until it returns, health says NOT_SERVING."""
+
+    async def check(self) -> None:
+        """Raises when it could not answer now, e.g. because a dependency is gone."""
+
+    async def stop(self) -> None:
+        """Flushes and closes, after the last call has ended."""
+
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -> None:
+    """Runs a service until SIGTERM or SIGINT. The one line of every service's __main__."""
+    settings = load_settings(kind)
+    try:
+        telemetry = Telemetry(name, settings)
+        server = ServiceProcess(name, settings, build(settings))
+    except UnknownSetting as error:
+        print(f"citewell {name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    try:
+        asyncio.run(server.run())
+    finally:
+        telemetry.shutdown()
+
+
+class ServiceProcess:
+    """One gRPC server around one service."""
+
+    def __init__(self, name: str, settings: ServiceSettings, service: Service) -> None:
+        self._name, self._settings, self._service = name, settings, service
+        self._health = health.HealthServicer()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serves until told to stop."""
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._stopping.set)
+        server = self._open()
+        await self._set_health(NOT_SERVING)
+        await server.start()
+        try:
+            if await self._until_stopped(self._service.start()):
+                logger.info("serving", host=self._settings.host, port=self.port)
+                await self._watch_health()
+        finally:
+            await self._drain(server)
+
+    def _open(self) -> grpc.aio.Server:
+        settings = self._settings
+        age_ms = int(settings.max_connection_age_seconds * 1000)
+        server = grpc.aio.server(
+            interceptors=[CallInterceptor(settings.default_deadline_seconds)],
+            options=[
+                ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
+                ("grpc.max_connection_age_ms", age_ms),
+                ("grpc.max_connection_age_grace_ms", int(settings.default_deadline_seconds * 1000)),
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.max_receive_message_length", settings.max_message_megabytes << 20),
+                ("grpc.max_send_message_length", settings.max_message_megabytes << 20),
+            ],
+        )
+        address = f"{settings.host}:{settings.port}"
+        try:
+            if settings.tls.certificate:
+                self.port = server.add_secure_port(address, _credentials(settings.tls))
+            else:
+                self.port = server.add_insecure_port(address)
+        except RuntimeError:
+            raise SystemExit(
+                f"citewell {self._name}: port {settings.port} on {settings.host} cannot be used; "
+                "is something listening there?"
+            ) from None
+        self._service.register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (*self._service.grpc_services, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        return server
+
+    async def _until_stopped(self, work: Awaitable[None]) -> bool:
+        """Whether the work ended before a stop was asked for."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            stop.cancel()
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return False
+
+    async def _watch_health(self) -> None:
+        serving: bool | None = None
+        while not self._stopping.is_set():
+            try:
+                await asyncio.wait_for(self._service.check(), HEALTH_INTERVAL_SECONDS * 5)
+                now, why = True, ""
+            except Exception as error:
+                now, why = False, f"{error}" or type(error).__name__
+            if now is not serving:
+                serving = now
+                await self._set_health(SERVING if now else NOT_SERVING)
+                logger.info("health", serving=now, why=why)
+            try:
+                await asyncio.wait_for(self._stopping.wait(), HEALTH_INTERVAL_SECONDS)
+            except TimeoutError:
+                continue
+
+    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for service in ("", *self._service.grpc_services):
+            await self._health.set(service, status)
+
+    async def _drain(self, server: grpc.aio.Server) -> None:
+        """Health first, so that no new call comes; then the calls in flight; then what the service holds."""
+        await self._set_health(NOT_SERVING)
+        logger.info("stopping")
+        await asyncio.sleep(self._settings.drain_seconds)
+        await server.stop(self._settings.grace_seconds)
+        await self._service.stop()
+        logger.info("stopped")
+
+
+def _credentials(tls: TlsServer) -> grpc.ServerCredentials:
+    assert tls.certificate is not None
+    assert tls.key is not None
+    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+    roots = tls.client_ca.read_bytes() if tls.client_ca else None
+    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)

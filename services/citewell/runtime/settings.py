@@ -1,0 +1,130 @@
+"""Settings: one frozen model a service, read from the environment once, at start."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+NESTING = "__"
+
+
+class UnknownSetting(Exception):
+    """A setting's name or value is wrong; the message names both."""
+
+
+class TlsServer(BaseModel):
+    """How a server proves who it is, and whom it lets in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    certificate: Path | None = None
+    """PEM chain of the server; without it the server speaks plain text."""
+    key: Path | None = None
+    """PEM key of the certificate."""
+    client_ca: Path | None = None
+    """PEM bundle; set, it demands a client certificate signed by one of these."""
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key are set together or not at all")
+        return self
+
+
+class TlsClient(BaseModel):
+    """Whom a client trusts, and how it proves who it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    enabled: bool = False
+    """Speak TLS to the other services."""
+    ca: Path | None = None
+    """PEM bundle to trust instead of the system's."""
+    certificate: Path | None = None
+    """PEM chain shown to servers that demand one."""
+    key: Path | None = None
+    """PEM key of the certificate."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. Subclasses add their own and set the prefix, e.g. CITEWELL_INDEX__."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_nested_delimiter=NESTING, use_attribute_docstrings=True
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 in a pod."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one and logs it."""
+    metrics_port: int = Field(0, ge=0, le=65535)
+    """Port of the Prometheus endpoint; 0 = none."""
+    otlp_endpoint: str = ""
+    """OTLP/gRPC collector for traces and metrics, e.g. http://collector:4317; empty = none."""
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """Lowest level that is logged."""
+    default_deadline_seconds: float = Field(30.0, gt=0)
+    """Deadline of unary calls that come without one."""
+    drain_seconds: float = Field(0.0, ge=0)
+    """After SIGTERM: how long to go on serving while load balancers notice NOT_SERVING."""
+    grace_seconds: float = Field(10.0, ge=0)
+    """After draining: how long calls in flight may take to finish."""
+    max_connection_age_seconds: float = Field(300.0, gt=0)
+    """Connections are closed gracefully after this age, so that clients find new pods."""
+    max_message_megabytes: int = Field(32, ge=1, le=1024)
+    """Largest message received or sent."""
+    tls: TlsServer = TlsServer()
+    """This server's certificate."""
+    client_tls: TlsClient = TlsClient()
+    """Used on channels to the other services."""
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+def load_settings(kind: type[S]) -> S:
+    """The settings from the environment. Exits with one clear line when one is wrong, or for --print-config."""
+    try:
+        settings = read_settings(kind)
+    except UnknownSetting as error:
+        print(f"citewell: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if "--print-config" in sys.argv[1:]:
+        print(json.dumps(settings.model_dump(mode="json"), indent=2))
+        raise SystemExit(0)
+    return settings
+
+
+def read_settings(kind: type[S]) -> S:
+    """The settings from the environment, or UnknownSetting."""
+    prefix = str(kind.model_config.get("env_prefix", ""))
+    for name in sorted(os.environ):
+        if name.upper().startswith(prefix):
+            path = name.upper().removeprefix(prefix).lower().split(NESTING)
+            _require_known(kind, name, path)
+    try:
+        return kind()
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = prefix + NESTING.join(str(part).upper() for part in problem["loc"])
+        raise UnknownSetting(f"setting {name} is {problem['input']!r}: {problem['msg']}") from None
+
+
+def _require_known(kind: type[BaseModel], name: str, path: list[str]) -> None:
+    model: Any = kind
+    for part in path:
+        fields = getattr(model, "model_fields", {})
+        if part not in fields:
+            known = ", ".join(sorted(field.upper() for field in fields)) or "no setting of that kind"
+            raise UnknownSetting(f"unknown setting {name} = {_shown(os.environ[name])}; known here: {known}")
+        model = fields[part].annotation
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 20 else value[:17] + "…")

@@ -1,0 +1,190 @@
+"""Shared messages to domain objects and back. Errors name the field as the caller wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from citewell.runtime.errors import InvalidField
+from citewell.scholarly import publications
+from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
+from citewell.types.v1 import paper_pb2, publication_pb2
+
+MAX_EXCLUDED = 10_000
+MAX_VENUES = 1_000
+
+
+def date_from_message(message: paper_pb2.PartialDate, field: str) -> PartialDate:
+    """The date, or InvalidField."""
+    try:
+        return PartialDate(message.year, message.month, message.day)
+    except ValueError as error:
+        written = f"{message.year}-{message.month}-{message.day}"
+        raise InvalidField(field, written, f"a date ({error})", reason="INVALID_DATE") from None
+
+
+def date_to_message(date: PartialDate) -> paper_pb2.PartialDate:
+    return paper_pb2.PartialDate(year=date.year, month=date.month, day=date.day)
+
+
+def paper_from_message(message: paper_pb2.Paper, field: str = "paper") -> Paper:
+    """The paper, or InvalidField."""
+    return Paper(
+        id=message.id,
+        title=message.title,
+        abstract=message.abstract,
+        authors=tuple(message.authors),
+        venue=message.venue,
+        published=date_from_message(message.published, f"{field}.published"),
+        external_ids=tuple(ExternalId(other.scheme, other.value) for other in message.external_ids),
+        in_degree=message.in_degree,
+        revision=message.revision,
+    )
+
+
+def paper_to_message(paper: Paper, *, full: bool = True) -> paper_pb2.Paper:
+    """The paper as BASIC or FULL view."""
+    message = paper_pb2.Paper(
+        id=paper.id,
+        title=paper.title,
+        authors=paper.authors,
+        venue=paper.venue,
+        published=date_to_message(paper.published),
+        in_degree=paper.in_degree,
+        revision=paper.revision,
+    )
+    if full:
+        message.abstract = paper.abstract
+        message.external_ids.extend(_external_ids_to_message(paper.external_ids))
+    return message
+
+
+def filter_from_message(message: paper_pb2.SearchFilter, field: str = "filter") -> SearchFilter:
+    """The filter, or InvalidField when its bounds contradict each other."""
+    for name in ("year_from", "year_to"):
+        if getattr(message, name) < 0:
+            raise InvalidField(f"{field}.{name}", getattr(message, name), "a year, or 0 for no bound")
+    if message.year_from and message.year_to and message.year_from > message.year_to:
+        raise InvalidField(
+            f"{field}.year_from",
+            message.year_from,
+            f"a year not after year_to, {message.year_to}",
+            reason="INVERTED_DATES",
+        )
+    for name, limit in (("excluded_ids", MAX_EXCLUDED), ("venues", MAX_VENUES)):
+        if len(getattr(message, name)) > limit:
+            raise InvalidField(f"{field}.{name}", f"{len(getattr(message, name))} entries", f"at most {limit}")
+    before = date_from_message(message.published_before, f"{field}.published_before")
+    if before.known and message.year_from and before.first_day() <= PartialDate(message.year_from).first_day():
+        raise InvalidField(
+            f"{field}.published_before", before, f"a date after year_from, {message.year_from}", reason="INVERTED_DATES"
+        )
+    return SearchFilter(
+        published_before=before,
+        year_from=message.year_from,
+        year_to=message.year_to,
+        venues=frozenset(message.venues),
+        excluded_ids=frozenset(message.excluded_ids),
+    )
+
+
+def filter_to_message(search_filter: SearchFilter) -> paper_pb2.SearchFilter:
+    return paper_pb2.SearchFilter(
+        published_before=date_to_message(search_filter.published_before),
+        year_from=search_filter.year_from,
+        year_to=search_filter.year_to,
+        venues=sorted(search_filter.venues),
+        excluded_ids=sorted(search_filter.excluded_ids),
+    )
+
+
+def publication_from_message(
+    message: publication_pb2.Publication, field: str = "publication"
+) -> publications.Publication:
+    """The publication as told, not yet validated, or InvalidField for a date that is none."""
+    return publications.Publication(
+        paper_id=message.paper_id,
+        revision=message.revision,
+        title=message.title,
+        abstract=message.abstract,
+        authors=tuple(message.authors),
+        venue=message.venue,
+        published=date_from_message(message.published, f"{field}.published"),
+        external_ids=tuple(ExternalId(other.scheme, other.value) for other in message.external_ids),
+        reference_ids=tuple(message.reference_ids),
+        passages=tuple(
+            Passage(
+                passage.text,
+                tuple(
+                    CitationMarker(marker.offset, marker.length, tuple(marker.reference_ids), marker.group)
+                    for marker in passage.markers
+                ),
+                passage.section,
+            )
+            for passage in message.passages
+        ),
+        masked_contexts=tuple(
+            MaskedContext(context.text, context.cited_id, context.group_size) for context in message.masked_contexts
+        ),
+    )
+
+
+def publication_to_message(publication: publications.Publication) -> publication_pb2.Publication:
+    return publication_pb2.Publication(
+        paper_id=publication.paper_id,
+        revision=publication.revision,
+        title=publication.title,
+        abstract=publication.abstract,
+        authors=publication.authors,
+        venue=publication.venue,
+        published=date_to_message(publication.published),
+        external_ids=_external_ids_to_message(publication.external_ids),
+        reference_ids=publication.reference_ids,
+        passages=[
+            publication_pb2.Passage(
+                text=passage.text,
+                section=passage.section,
+                markers=[
+                    publication_pb2.CitationMarker(
+                        offset=marker.offset,
+                        length=marker.length,
+                        reference_ids=marker.reference_ids,
+                        group=marker.group,
+                    )
+                    for marker in passage.markers
+                ],
+            )
+            for passage in publication.passages
+        ],
+        masked_contexts=[
+            publication_pb2.MaskedContext(text=context.text, cited_id=context.cited_id, group_size=context.group_size)
+            for context in publication.masked_contexts
+        ],
+    )
+
+
+def event_from_message(message: publication_pb2.PublicationEvent) -> publications.Event:
+    """The event, not yet validated, or InvalidField."""
+    match message.WhichOneof("body"):
+        case "publication":
+            return publications.Event(message.event_id, publication_from_message(message.publication))
+        case "retraction":
+            told = message.retraction
+            return publications.Event(
+                message.event_id, publications.Retraction(told.paper_id, told.revision, told.reason)
+            )
+        case _:
+            raise InvalidField("body", "", "a publication or a retraction")
+
+
+def event_to_message(event: publications.Event) -> publication_pb2.PublicationEvent:
+    if isinstance(event.body, publications.Retraction):
+        body = event.body
+        retraction = publication_pb2.Retraction(paper_id=body.paper_id, revision=body.revision, reason=body.reason)
+        return publication_pb2.PublicationEvent(event_id=event.event_id, retraction=retraction)
+    return publication_pb2.PublicationEvent(event_id=event.event_id, publication=publication_to_message(event.body))
+
+
+def _external_ids_to_message(external_ids: Iterable[ExternalId]) -> list[paper_pb2.ExternalId]:
+    return [paper_pb2.ExternalId(scheme=other.scheme, value=other.value) for other in external_ids]
