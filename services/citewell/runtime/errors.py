@@ -12,7 +12,7 @@
     ├── NotBuilt              UNIMPLEMENTED
     └── Internal              INTERNAL             a defect of ours
 
-Domain code raises these and never imports grpc. One interceptor (runtime/interceptors.py) makes google.rpc.Status of them.
+Domain code raises these and never imports grpc. runtime/interceptors.py makes google.rpc.Status of them.
 """
 
 from __future__ import annotations
