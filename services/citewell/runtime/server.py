@@ -67,15 +67,22 @@ class ServiceProcess:
         self._name, self._settings, self._service = name, settings, service
         self._health = health.HealthServicer()
         self._stopping = asyncio.Event()
+        self.bound = asyncio.Event()
+        """Set once `port` is known."""
+
+    def stop(self) -> None:
+        """Begins the graceful stop; run() returns when it is done."""
+        self._stopping.set()
 
     async def run(self) -> None:
         """Serves until told to stop."""
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._stopping.set)
+            loop.add_signal_handler(signum, self.stop)
         server = self._open()
         await self._set_health(NOT_SERVING)
         await server.start()
+        self.bound.set()
         try:
             if await self._until_stopped(self._service.start()):
                 logger.info("serving", host=self._settings.host, port=self.port)

@@ -1,0 +1,103 @@
+"""Settings, deadlines and the error tree: no network."""
+
+import math
+
+import pytest
+from google.rpc import error_details_pb2
+from pydantic_settings import SettingsConfigDict
+
+from citewell.runtime import deadlines, errors
+from citewell.runtime.interceptors import to_status
+from citewell.runtime.settings import ServiceSettings, UnknownSetting, read_settings
+
+
+class SampleSettings(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="CITEWELL_SAMPLE__")
+
+    depth: int = 3
+    """How deep."""
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CITEWELL_SAMPLE__DEPTH", "7")
+    monkeypatch.setenv("CITEWELL_SAMPLE__TLS__CERTIFICATE", "/c.pem")
+    monkeypatch.setenv("CITEWELL_SAMPLE__TLS__KEY", "/k.pem")
+    monkeypatch.setenv("CITEWELL_SAMPLE_PORT", "tcp://10.0.0.1:7300")  # what Kubernetes injects is not ours
+    settings = read_settings(SampleSettings)
+    assert (settings.depth, settings.port) == (7, 0)
+    assert str(settings.tls.key) == "/k.pem"
+    with pytest.raises(ValueError, match="frozen"):
+        settings.depth = 8  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("CITEWELL_SAMPLE__DEEPTH", "7", r"unknown setting CITEWELL_SAMPLE__DEEPTH = '7'; known here: .*DEPTH"),
+        (
+            "CITEWELL_SAMPLE__TLS__CERT",
+            "x",
+            "unknown setting CITEWELL_SAMPLE__TLS__CERT = 'x'; known here: CERTIFICATE",
+        ),
+        ("CITEWELL_SAMPLE__DEPTH", "deep", "CITEWELL_SAMPLE__DEPTH is 'deep'"),
+        ("CITEWELL_SAMPLE__PORT", "70000", "CITEWELL_SAMPLE__PORT is '70000'"),
+        ("CITEWELL_SAMPLE__TLS__KEY", "k.pem", "certificate and key are set together"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UnknownSetting, match=message):
+        read_settings(SampleSettings)
+
+
+def test_inner_deadlines_can_only_be_shorter() -> None:
+    assert math.isinf(deadlines.remaining())
+    with deadlines.within(10):
+        with deadlines.within(60):
+            assert deadlines.remaining() <= 10
+        with deadlines.within(1):
+            assert deadlines.budget("search") <= 1
+        assert deadlines.remaining() > 9
+    assert math.isinf(deadlines.remaining())
+
+
+def test_work_that_cannot_finish_is_not_started() -> None:
+    with deadlines.within(0.1), pytest.raises(errors.DeadlineExceeded, match="too little to start rerank"):
+        deadlines.budget("rerank", at_least=0.2)
+
+
+def _leaves(kind: type[errors.CitewellError]) -> list[type[errors.CitewellError]]:
+    below = [leaf for child in kind.__subclasses__() for leaf in _leaves(child)]
+    return [kind, *below]
+
+
+def test_every_error_becomes_a_status_with_one_error_info() -> None:
+    for kind in _leaves(errors.CitewellError):
+        if kind.__name__.startswith("_"):
+            continue
+        error = kind("query.context", "x", "y") if kind is errors.InvalidField else kind("what went wrong")  # type: ignore[call-arg]
+        status = to_status(error)
+        assert status.code == int(kind.code)
+        infos = [detail for detail in status.details if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR)]
+        assert len(infos) == 1
+        info = error_details_pb2.ErrorInfo()
+        infos[0].Unpack(info)
+        assert (info.domain, info.reason) == ("citewell", error.reason)
+        assert error.reason == error.reason.upper()
+
+
+def test_a_wrong_field_is_named_in_bad_request_and_a_long_value_is_cut() -> None:
+    status = to_status(errors.InvalidField("query.context", "draft " * 1000, "at most 20000 characters"))
+    request = error_details_pb2.BadRequest()
+    assert any(detail.Unpack(request) for detail in status.details)
+    assert [violation.field for violation in request.field_violations] == ["query.context"]
+    assert len(status.message) < 200
+
+
+def test_overload_says_when_to_come_back() -> None:
+    retry = error_details_pb2.RetryInfo()
+    status = to_status(errors.Overloaded("the queue is full", retry_after_seconds=2.5))
+    assert any(detail.Unpack(retry) for detail in status.details)
+    assert retry.retry_delay.ToMilliseconds() == 2500
