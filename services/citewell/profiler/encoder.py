@@ -1,0 +1,192 @@
+"""ENC1: texts become vectors, on the CPU, without torch.
+
+A text longer than the window is cut: round its TARGETCIT where it has one, so that the marker stays in the middle;
+else at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from citewell.inference.batches import padded, token_batches
+from citewell.inference.graphs import cache_folder, for_runtime
+from citewell.inference.sessions import Precision, Runtime, Session, cpu_has_bf16, open_session
+from citewell.profiler.encoder_files import DEFAULT_ENCODER, EncoderFiles, EncoderUnusable, Pooling, read_encoder_files
+from citewell.scholarly.contexts import OTHER, TARGET, normalise
+
+# Enters the model's hash: raise it with any change to how texts are prepared.
+TEXT_RULES = 1
+
+# Padded tokens a batch may hold: measured, larger batches are no faster on a CPU.
+BATCH_TOKENS = 2048
+
+
+class TextEncoder(Protocol):
+    """ENC1 of the papers. Safe to call from several threads; the GIL is free while it computes."""
+
+    @property
+    def model_id(self) -> str:
+        """The model's name, for people."""
+
+    @property
+    def model_hash(self) -> str:
+        """Changes with all that changes a vector: weights, pooling, normalisation, window, text rules, precision."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    def paper_text(self, title: str, abstract: str) -> str:
+        """T ⊕ A as this model wants it."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row a text, in the given order."""
+
+
+class GraphEncoder:
+    """A `TextEncoder` that runs an ONNX graph."""
+
+    def __init__(
+        self,
+        files: EncoderFiles,
+        session: Session,
+        *,
+        max_tokens: int,
+        strip_markers: bool,
+        batch_tokens: int,
+        precision: str,
+    ) -> None:
+        self._files = files
+        self._session = session
+        self._strip_markers = strip_markers
+        self._batch_tokens = batch_tokens
+        self._tokenizer = Tokenizer.from_file(str(files.tokenizer))
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._pad = self._tokenizer.token_to_id("[PAD]") or int(files.config.get("pad_token_id") or 0)
+        self._separator = files.sep_token if files.pooling is Pooling.CLS else ". "
+        self.model_id = files.name
+        self.max_tokens = max_tokens
+        rules = {
+            "weights": files.weights_hash,
+            "pooling": files.pooling,
+            "normalise": files.normalise,
+            "max_tokens": max_tokens,
+            "separator": self._separator,
+            "strip_markers": strip_markers,
+            "text_rules": TEXT_RULES,
+            "precision": precision,
+        }
+        self.model_hash = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+        self.dimension = int(self._encode_batch([self._tokenizer.encode("")]).shape[1])
+
+    def paper_text(self, title: str, abstract: str) -> str:
+        return self._separator.join(part for part in (normalise(title), normalise(abstract)) if part)
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        tokens = self.tokenize(texts)
+        out = np.empty((len(texts), self.dimension), np.float32)
+        for batch in token_batches([len(encoding) for encoding in tokens], self._batch_tokens):
+            out[batch] = self._encode_batch([tokens[i] for i in batch])
+        return out
+
+    def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
+        """The tokens the model will see, the cut made and the special ones added."""
+        prepared = [self._prepared(text) for text in texts]
+        encodings = self._tokenizer.encode_batch([text for text, _ in prepared], add_special_tokens=False)
+        room = self.max_tokens - self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        for encoding, (_, target) in zip(encodings, prepared, strict=True):
+            if len(encoding) > room:
+                middle = _token_at(encoding, target) if target is not None else 0
+                start, end = centred(len(encoding), middle, room)
+                encoding.truncate(end)
+                encoding.truncate(end - start, direction="left")
+        return [self._tokenizer.post_process(encoding) for encoding in encodings]
+
+    def _prepared(self, text: str) -> tuple[str, int | None]:
+        """The text as it is tokenised, and where in it the target is."""
+        # A lone surrogate is no character, and the tokeniser would refuse the whole batch for it.
+        text = normalise(text.encode("utf-8", "replace").decode("utf-8"))
+        at = text.find(TARGET)
+        if at < 0:
+            return text, None
+        if self._strip_markers:
+            before, after = text[:at], text[at + len(TARGET) :]
+            before = normalise(before.replace(OTHER, " "))
+            return f"{before} {normalise(after.replace(OTHER, ' '))}", len(before)
+        return text, at
+
+    def _encode_batch(self, encodings: list[Encoding]) -> NDArray[np.float32]:
+        mask = padded([encoding.attention_mask for encoding in encodings], 0)
+        inputs = {
+            "input_ids": padded([encoding.ids for encoding in encodings], self._pad),
+            "attention_mask": mask,
+            "token_type_ids": np.zeros_like(mask),
+        }
+        states = self._session.run(inputs)[0]
+        if self._files.pooling is Pooling.CLS:
+            vectors = states[:, 0]
+        else:
+            weights = mask[:, :, None].astype(np.float32)
+            vectors = (states * weights).sum(axis=1) / weights.sum(axis=1)
+        if self._files.normalise:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors.astype(np.float32, copy=False)
+
+
+def centred(length: int, middle: int, room: int) -> tuple[int, int]:
+    """The window of `room` positions out of `length` with `middle` as near its centre as the ends allow."""
+    start = min(max(0, middle - room // 2), max(0, length - room))
+    return start, min(length, start + room)
+
+
+def _token_at(encoding: Encoding, character: int) -> int:
+    """The first token that ends after the given character (a stripped marker leaves a blank, which has no token)."""
+    return next((i for i, (_, end) in enumerate(encoding.offsets) if end > character), len(encoding) - 1)
+
+
+def load_encoder(
+    name: str = DEFAULT_ENCODER,
+    *,
+    runtime: str = Runtime.OPENVINO,
+    precision: str = "auto",
+    max_tokens: int = 0,
+    strip_markers: bool = False,
+    threads: int = 0,
+    batch_tokens: int = BATCH_TOKENS,
+    cache: Path | None = None,
+    allow_download: bool = False,
+) -> GraphEncoder:
+    """The encoder of a folder, a Hugging Face id, or the packaged default.
+
+    `precision` auto is bf16 where OpenVINO has it on this CPU and fp32 elsewhere; name one where machines of
+    different kinds share an index. `max_tokens` = 0 is the model's own limit, `threads` = 0 the runtime's choice.
+    Nothing is downloaded unless `allow_download`.
+    """
+    files = read_encoder_files(name, allow_download=allow_download)
+    engine = Runtime(runtime)
+    if precision == "auto":
+        precision = Precision.BF16 if engine is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
+    wanted = Precision(precision)
+    if not 0 <= max_tokens <= files.max_tokens:
+        raise EncoderUnusable(f"max_tokens is {max_tokens}; {name!r} takes at most {files.max_tokens} (0 = that)")
+    folder = cache or cache_folder()
+    return GraphEncoder(
+        files,
+        open_session(for_runtime(files.build_graph(folder), folder, engine, wanted), engine, wanted, threads),
+        max_tokens=max_tokens or files.max_tokens,
+        strip_markers=strip_markers,
+        batch_tokens=batch_tokens,
+        # What int8 does to a vector is the runtime's; fp32 and bf16 mean the same everywhere.
+        precision=f"{wanted}-{engine}" if wanted is Precision.INT8 else wanted,
+    )

@@ -1,0 +1,215 @@
+"""ENC1: what is read from a model's files, how texts are cut, and that a vector depends on its text alone."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citewell.profiler.encoder import GraphEncoder, centred, load_encoder
+from citewell.profiler.encoder_files import EncoderUnusable, read_encoder_files
+from tests.tiny_models import CONFIG, write_tiny_encoder
+
+TEXTS = [
+    "a small net.",
+    "",
+    "one two three " * 6,
+    "é ü 漢字 \u200b",
+    "\ud800 half a pair",
+    "z",
+    "long words " * 40,
+    "b?",
+]
+RUNTIMES = [("openvino", "fp32"), ("openvino", "int8"), ("onnxruntime", "fp32")]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> GraphEncoder:
+    folder = write_tiny_encoder(tmp_path_factory.mktemp("tiny"))
+    return load_encoder(str(folder), precision="fp32", threads=1, cache=cache)
+
+
+@pytest.mark.parametrize(("runtime", "precision"), RUNTIMES)
+def test_a_vector_depends_neither_on_its_batch_nor_on_the_order(
+    tmp_path: Path, cache: Path, runtime: str, precision: str
+) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    encoder = load_encoder(str(folder), runtime=runtime, precision=precision, threads=1, cache=cache, batch_tokens=64)
+    together = encoder.encode(TEXTS)
+    alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+    backwards = encoder.encode(TEXTS[::-1])[::-1]
+    assert together.dtype == np.float32
+    assert together.shape == (len(TEXTS), encoder.dimension)
+    assert np.sum(together * alone, axis=1).min() > 0.9999
+    np.testing.assert_allclose(together, backwards, atol=1e-3)
+    # Unlike texts are told apart: an encoder that returned a constant would pass all of the above.
+    assert together[0] @ together[2] < 0.999
+
+
+def test_runtimes_agree(tmp_path: Path, cache: Path) -> None:
+    folder = str(write_tiny_encoder(tmp_path / "tiny"))
+    first, *others = [
+        load_encoder(folder, runtime=runtime, precision=precision, threads=1, cache=cache).encode(TEXTS)
+        for runtime, precision in [
+            ("onnxruntime", "fp32"),
+            ("openvino", "fp32"),
+            ("onnxruntime", "int8"),
+            ("openvino", "int8"),
+        ]
+    ]
+    np.testing.assert_allclose(others[0], first, atol=1e-5)
+    assert min(float(np.sum(first * int8, axis=1).min()) for int8 in others[1:]) > 0.99
+
+
+def test_no_texts_give_no_rows(encoder: GraphEncoder) -> None:
+    assert encoder.encode([]).shape == (0, encoder.dimension)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_pooling_and_normalisation_come_from_the_files(
+    tmp_path: Path, cache: Path, pooling: str, normalise: bool
+) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny", pooling=pooling, normalise=normalise, max_tokens=20)
+    files = read_encoder_files(str(folder))
+    assert (files.pooling, files.normalise, files.max_tokens) == (pooling, normalise, 20)
+    vector = load_encoder(str(folder), precision="fp32", threads=1, cache=cache).encode(["some text"])[0]
+    assert (abs(np.linalg.norm(vector) - 1) < 1e-5) == normalise
+
+
+def test_cls_pooling_is_the_first_state_of_the_whole_graph(tmp_path: Path, cache: Path) -> None:
+    """The graph for CLS pooling computes the last layer for one token only; that must change nothing."""
+    import onnx
+    from safetensors.numpy import load_file
+
+    from citewell.inference.bert_graph import bert_encoder
+
+    folder = write_tiny_encoder(tmp_path / "tiny", pooling="cls", normalise=False)
+    short = load_encoder(str(folder), precision="fp32", threads=1, cache=cache).encode(TEXTS)
+    (folder / "onnx").mkdir()
+    onnx.save(bert_encoder(CONFIG, load_file(folder / "model.safetensors")), folder / "onnx/model.onnx")
+    whole = load_encoder(str(folder), precision="fp32", threads=1, cache=cache).encode(TEXTS)
+    np.testing.assert_allclose(short, whole, atol=1e-5)
+
+
+def test_a_newer_pooling_file_names_the_way_in_one_field(tmp_path: Path) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode": "cls", "embedding_dimension": 16}')
+    assert read_encoder_files(str(folder)).pooling == "cls"
+
+
+def test_a_plain_transformers_folder_is_read_as_scientific_encoders_are_used(tmp_path: Path, cache: Path) -> None:
+    encoder = load_encoder(str(write_tiny_encoder(tmp_path / "tiny", pooling=None)), threads=1, cache=cache)
+    assert encoder.max_tokens == CONFIG["max_position_embeddings"]
+    assert encoder.paper_text(" A  title ", "Its abstract.") == "A title[SEP]Its abstract."
+    assert encoder.tokenize([encoder.paper_text("ab", "c")])[0].tokens == ["[CLS]", "a", "##b", "[SEP]", "c", "[SEP]"]
+
+
+def test_paper_text(encoder: GraphEncoder) -> None:
+    assert encoder.paper_text("Title", "Abstract\n of it") == "Title. Abstract of it"
+    assert encoder.paper_text("Title", " ") == "Title"
+    assert encoder.paper_text("e\u0301", "") == "é"
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"max_tokens": 16}, False),
+        ({"strip_markers": True}, False),
+        ({"precision": "int8"}, False),
+        ({"threads": 2}, True),
+        ({"runtime": "onnxruntime"}, True),
+    ],
+)
+def test_the_hash_changes_with_what_changes_a_vector(
+    tmp_path: Path, cache: Path, change: dict[str, object], same: bool
+) -> None:
+    folder = str(write_tiny_encoder(tmp_path / "tiny"))
+    plain: dict[str, object] = {"precision": "fp32", "threads": 1, "cache": cache}
+    one, other = load_encoder(folder, **plain), load_encoder(folder, **{**plain, **change})  # type: ignore[arg-type]
+    assert (one.model_hash == other.model_hash) == same
+
+
+@given(
+    st.lists(st.sampled_from(["a", "OTHERCIT", "word", "x1"]), max_size=60),
+    st.lists(st.sampled_from(["b", "OTHERCIT", "more", "."]), max_size=60),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_long_context_is_cut_round_its_marker(encoder: GraphEncoder, before: list[str], after: list[str]) -> None:
+    tokens = encoder.tokenize([" ".join([*before, "TARGETCIT", *after])])[0].tokens
+    assert len(tokens) <= encoder.max_tokens
+    at = next(i for i, pair in enumerate(pairwise(tokens)) if pair == ("target", "##cit"))
+    left, right = at - 1, len(tokens) - 1 - (at + 2)
+    if len(tokens) == encoder.max_tokens:
+        # The shorter side is short only because the text ends there.
+        whole = encoder.tokenize([" ".join(before)])[0], encoder.tokenize([" ".join(after)])[0]
+        ended = left == len(whole[0]) - 2 or right == len(whole[1]) - 2
+        assert ended or abs(left - right) <= 2
+
+
+@given(st.integers(1, 300), st.data())
+def test_centred_window(length: int, data: st.DataObject) -> None:
+    middle, room = data.draw(st.integers(0, length - 1)), data.draw(st.integers(1, 300))
+    start, end = centred(length, middle, room)
+    assert 0 <= start <= middle < end <= length
+    assert end - start == min(room, length)
+
+
+def test_stripped_markers_leave_the_cut_where_the_target_was(tmp_path: Path, cache: Path) -> None:
+    folder = str(write_tiny_encoder(tmp_path / "tiny", max_tokens=8))
+    encoder = load_encoder(folder, precision="fp32", threads=1, cache=cache, strip_markers=True)
+    tokens = encoder.tokenize(["a " * 30 + "OTHERCIT x TARGETCIT y OTHERCIT" + " b" * 30])[0].tokens
+    assert tokens == ["[CLS]", "a", "a", "x", "y", "b", "b", "[SEP]"]
+
+
+def test_unusable_folders_say_what_is_missing(tmp_path: Path) -> None:
+    def message(name: str) -> str:
+        with pytest.raises(EncoderUnusable) as caught:
+            read_encoder_files(name)
+        return str(caught.value)
+
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
+    assert "pooling is max" in message(str(folder))
+    (folder / "modules.json").write_text("[")
+    assert "modules.json is not valid JSON" in message(str(folder))
+    (folder / "model.safetensors").unlink()
+    assert "neither onnx/model.onnx nor model.safetensors" in message(str(folder))
+    assert "has no config.json" in message(str(tmp_path))
+    assert "neither a folder nor a Hugging Face id" in message("no/such/folder")
+
+
+def test_an_unknown_id_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(EncoderUnusable, match=r"'somebody/something'.*not in the local Hugging Face cache"):
+        read_encoder_files("somebody/something")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("model_type", "gpt2"), ("hidden_act", "relu"), ("position_embedding_type", "relative_key")]
+)
+def test_an_architecture_no_graph_can_be_built_for_is_named(
+    tmp_path: Path, cache: Path, field: str, value: str
+) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, field: value}))
+    with pytest.raises(EncoderUnusable, match=f"{field} is {value!r}"):
+        load_encoder(str(folder), precision="fp32", cache=tmp_path / "empty")
+
+
+def test_too_long_a_window_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EncoderUnusable, match=r"max_tokens is 33; .* takes at most 32"):
+        load_encoder(str(write_tiny_encoder(tmp_path / "tiny")), max_tokens=33)
