@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citewell.lab.readers import SPLITS, OnReject, Reject, read_contexts, read_papers, read_splits
-from citewell.scholarly.contexts import normalise
 
 Rows = NDArray[np.int64]
 Column = NDArray[np.int32]
@@ -84,11 +83,6 @@ class Papers:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def text(self, row: int, separator: str) -> str:
-        """Title and abstract as the encoder reads them; the title alone where there is no abstract."""
-        title, abstract = normalise(self.titles[row]), normalise(self.abstracts[row])
-        return f"{title}{separator}{abstract}" if abstract else title
 
 
 @dataclass(frozen=True, slots=True, eq=False)

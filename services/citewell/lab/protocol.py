@@ -9,6 +9,7 @@ A `Leak` names the rule that was broken; nothing is reported from a run that rai
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -57,14 +58,18 @@ class Task:
     left_out: dict[str, int]
     """Contexts of the split that are not asked, by reason."""
 
-    def eligible(self, data: Dataset, query: int) -> Mask:
-        """The papers that may be recommended for one query (a row of the contexts)."""
-        citing = int(data.contexts.citing[query])
-        if self.mode is Mode.TRANSDUCTIVE:
-            allowed = self.candidates.copy()
-            allowed[citing] = False
-            return allowed
-        return self.candidates & older_than(data.papers.last_day, int(data.contexts.first_day[query]))
+    def eligible(self, data: Dataset, queries: Rows) -> Iterator[Mask]:
+        """For each query (row of the contexts): which papers may be recommended."""
+        by_day: dict[int, Mask] = {}
+        for citing, day in zip(data.contexts.citing[queries], data.contexts.first_day[queries].tolist(), strict=True):
+            if self.mode is Mode.TRANSDUCTIVE:
+                allowed = self.candidates.copy()
+                allowed[citing] = False
+                yield allowed
+                continue
+            if day not in by_day:
+                by_day[day] = self.candidates & older_than(data.papers.last_day, day)
+            yield by_day[day]
 
 
 def older_than(last_day: Column, first_day: int) -> Mask:

@@ -27,6 +27,7 @@ SPLITS = ("train", "validation", "test")
 _PUBLIC_SPLIT_FILES = {"train": ("train.json",), "validation": ("val.json", "validation.json"), "test": ("test.json",)}
 _GLUED = re.compile(rf"(?<=\w)(?=(?:{TARGET}|{OTHER}))|(?<={TARGET})(?=\w)|(?<={OTHER})(?=\w)")
 """Where text extraction has lost the blank beside a marker: a marker is a word of its own."""
+_DELIMITERS = (*" \t\r\n,:]}",)
 _CHUNK = 1 << 20
 _LARGEST_MEMBER = 1 << 26
 
@@ -230,7 +231,8 @@ class _Scanner:
                 if self._ended or len(self._buffer) - self._at > _LARGEST_MEMBER:
                     raise Malformed(f"not JSON: {getattr(reason, 'msg', reason)}") from None
             else:
-                if end < len(self._buffer) or self._ended:  # else a number might go on in the next chunk
+                # A number cut by the end of the buffer decodes as well: only a delimiter proves the value whole.
+                if self._ended or self._buffer[end : end + 1] in _DELIMITERS:
                     self._advance(end - self._at)
                     return value
             self._fill()

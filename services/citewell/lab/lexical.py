@@ -1,0 +1,198 @@
+"""Lexical retrieval: BM25 as everybody runs it, and the lexical public profile.
+
+The lexical public profile of a paper is its title, its abstract and what citing papers write where they cite it, as one
+weighted bag of words under BM25. The query is weighted too: a word counts more the nearer it stands to the marker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import bm25s
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from citewell.lab.dataset import Dataset, Rows
+from citewell.lab.knowledge import Citations
+from citewell.lab.systems import by_citing_paper
+from citewell.profiler.profiles import Vectors
+from citewell.scholarly.contexts import OTHER, TARGET
+
+Matrix = Any
+"""A scipy sparse matrix; scipy has no types."""
+
+_WORD = re.compile(r"\w\w+")
+_FUNCTION_WORDS = """
+    a al also an and are as at be been but by can et for from has have if in into is it its no not of on or our such
+    than that the their then there these they this to was we where which while will with
+"""
+_STOPWORDS = {*_FUNCTION_WORDS.split(), OTHER.lower()}
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25:
+    """k1 and b of BM25."""
+
+    k1: float = 1.2
+    b: float = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class FieldWeights:
+    """How often a word of each field counts in a paper's bag of words."""
+
+    title: float = 3.0
+    abstract: float = 1.0
+    contexts: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TermWeights:
+    """How much a word of the query counts; in the context it is floor + (1 - floor)·exp(-distance/reach)."""
+
+    reach: float = 5.0
+    floor: float = 0.2
+    title: float = 0.5
+    abstract: float = 0.0
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, lower case and singular, without function words and markers of other citations."""
+    return [_singular(word) for word in _WORD.findall(text.lower()) if word not in _STOPWORDS]
+
+
+def _singular(word: str) -> str:
+    if len(word) <= 3 or not word.endswith("s") or word.endswith(("us", "ss")):
+        return word
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word[:-1]
+
+
+class Lexicon:
+    """The words of a data set's titles, abstracts and contexts, counted once for every setting that is tried."""
+
+    def __init__(self, data: Dataset) -> None:
+        self._numbers: dict[str, int] = {}
+        fields = [self._count(texts) for texts in (data.papers.titles, data.papers.abstracts, data.contexts.texts)]
+        self.titles, self.abstracts, self.contexts = (self._matrix(*field) for field in fields)
+        self._data = data
+
+    def _count(self, texts: Iterable[str]) -> tuple[list[int], list[int]]:
+        numbers, ends = [], [0]
+        for text in texts:
+            numbers += [self._numbers.setdefault(w, len(self._numbers)) for w in words(text) if w != TARGET.lower()]
+            ends.append(len(numbers))
+        return numbers, ends
+
+    def _matrix(self, numbers: list[int], ends: list[int]) -> Matrix:
+        ones = np.ones(len(numbers), np.float32)
+        matrix = sparse.csr_matrix((ones, numbers, ends), shape=(len(ends) - 1, len(self._numbers)))
+        matrix.sum_duplicates()
+        return matrix
+
+    def query_terms(self, queries: Rows, weights: TermWeights) -> Matrix:
+        """One row a query: the weight of every word."""
+        rows, columns, values = [], [], []
+        for row, query in enumerate(queries):
+            text = words(self._data.contexts.texts[int(query)])
+            target = text.index(TARGET.lower())
+            for at, word in enumerate(text):
+                if at != target:
+                    rows.append(row)
+                    columns.append(self._numbers[word])
+                    values.append(weights.floor + (1 - weights.floor) * np.exp(-abs(at - target) / weights.reach))
+        shape = (len(queries), len(self._numbers))
+        citing = self._data.contexts.citing[queries]
+        terms = sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=shape)
+        return (terms + weights.title * self.titles[citing] + weights.abstract * self.abstracts[citing]).tocsr()
+
+
+class LexicalProfile:
+    """BM25 over papers as bags of words that others' contexts enrich."""
+
+    def __init__(
+        self,
+        name: str,
+        data: Dataset,
+        lexicon: Lexicon,
+        known: Citations,
+        bm25: Bm25,
+        fields: FieldWeights,
+        terms: TermWeights,
+    ) -> None:
+        self.name = name
+        self._data, self._lexicon, self._known = data, lexicon, known
+        self._bm25, self._fields, self._terms = bm25, fields, terms
+        papers = len(data.papers)
+        said = _incidence(data.contexts.cited[known.contexts], papers) @ lexicon.contexts[known.contexts]
+        self._counts = (
+            fields.title * lexicon.titles + fields.abstract * lexicon.abstracts + fields.contexts * said
+        ).tocsr()
+        self._mean_length = float(self._counts.sum()) / papers
+        frequency = np.bincount(self._counts.indices, minlength=self._counts.shape[1])
+        self._idf = np.log(1 + (papers - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+        self._weights = self._weigh(self._counts).T.tocsr()
+
+    def _weigh(self, counts: Matrix) -> Matrix:
+        """The BM25 weight of every word of some bags of words."""
+        k1, b = self._bm25.k1, self._bm25.b
+        lengths = np.asarray(counts.sum(axis=1)).ravel() / self._mean_length
+        saturation = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr)).astype(np.float32)
+        weighted = counts.copy()
+        weighted.data = self._idf[counts.indices] * counts.data / (counts.data + saturation)
+        return weighted
+
+    def scores(self, queries: Rows) -> Vectors:
+        terms = self._lexicon.query_terms(queries, self._terms)
+        scores: Vectors = (terms @ self._weights).toarray()
+        for citing, rows in by_citing_paper(self._data, queries, self._known):
+            own = self._known.contexts[self._known.contexts_of_paper(citing)]
+            cited, position = np.unique(self._data.contexts.cited[own], return_inverse=True)
+            added = _incidence(position, len(cited)) @ self._lexicon.contexts[own]
+            others = self._counts[cited] - self._fields.contexts * added
+            others.data[others.data < 1e-6] = 0  # what rounding leaves of a word only this paper used
+            others.eliminate_zeros()
+            scores[np.ix_(rows, cited)] = (terms[rows] @ self._weigh(others).T).toarray()
+        return scores
+
+
+def _incidence(targets: NDArray[Any], size: int) -> Matrix:
+    """Adds row k of what it is multiplied with to row targets[k]."""
+    ones = np.ones(len(targets), np.float32)
+    return sparse.csr_matrix((ones, (targets, np.arange(len(targets)))), shape=(size, len(targets)))
+
+
+class PlainBm25:
+    """bm25s with its own tokeniser, k1 = 1.2, b = 0.75; the query is the context and, at half weight, the title."""
+
+    def __init__(self, name: str, data: Dataset, known: Citations | None) -> None:
+        self.name = name
+        self._data, self._known = data, known
+        said: dict[int, list[str]] = {}
+        if known is not None:
+            for row in known.contexts:
+                said.setdefault(int(data.contexts.cited[row]), []).append(data.contexts.texts[int(row)])
+        papers = zip(data.papers.titles, data.papers.abstracts, strict=True)
+        texts = [" ".join([*paper, *said.get(row, ())]) for row, paper in enumerate(papers)]
+        self._index = bm25s.BM25(k1=1.2, b=0.75)
+        self._index.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
+
+    def scores(self, queries: Rows) -> Vectors:
+        if self._known is not None and by_citing_paper(self._data, queries, self._known):
+            raise ValueError(f"{self.name} cannot leave a train paper's own contexts out; use LexicalProfile")
+        contexts, titles = self._data.contexts, self._data.papers.titles
+        rows = [
+            self._score(contexts.texts[int(query)]) + 0.5 * self._score(titles[int(contexts.citing[query])])
+            for query in queries
+        ]
+        return np.stack(rows).astype(np.float32)
+
+    def _score(self, text: str) -> NDArray[Any]:
+        tokens = bm25s.tokenize(text, return_ids=False, show_progress=False)[0]
+        known = [token for token in tokens if token in self._index.vocab_dict]
+        return np.asarray(self._index.get_scores(known)) if known else np.zeros(len(self._data.papers), np.float32)

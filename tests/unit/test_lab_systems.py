@@ -1,0 +1,142 @@
+"""Systems score what their equations say, and leaving a paper's own citations out equals never having known them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import bm25s
+import numpy as np
+import pytest
+
+from citewell.lab.dataset import Dataset, read_dataset
+from citewell.lab.knowledge import citations, profile_table
+from citewell.lab.lexical import Bm25, FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights, words
+from citewell.lab.protocol import Mode, make_task, training_task
+from citewell.lab.retrieval import DEPTH, IdOrder, search
+from citewell.lab.systems import Profiler, System
+from citewell.lab.vectors import TextVectors
+from citewell.profiler.profiles import ProfileWeights, QueryWeights
+from tests.lab_sets import invented, vectors_of, write_lines
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return read_dataset(write_lines(tmp_path_factory.mktemp("set"), *invented()))
+
+
+@pytest.fixture(scope="module")
+def vectors(data: Dataset) -> TextVectors:
+    return vectors_of(data)
+
+
+def _profiler(data: Dataset, vectors: TextVectors, knowledge: np.ndarray) -> Profiler:
+    table = profile_table(citations(data, knowledge), vectors)
+    return Profiler("profiler", data, vectors, table, ProfileWeights(0.8, 0.3), QueryWeights(0.6, 0.4))
+
+
+def _lexical(data: Dataset, vectors: TextVectors, knowledge: np.ndarray) -> LexicalProfile:
+    known = citations(data, knowledge)
+    return LexicalProfile("lexical", data, Lexicon(data), known, Bm25(), FieldWeights(), TermWeights())
+
+
+def test_the_profiler_is_eq_3_to_5_computed_pair_by_pair(data: Dataset, vectors: TextVectors) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    contexts = data.contexts
+    profiles = vectors.papers.astype(np.float64).copy()
+    for paper in range(len(profiles)):
+        said = task.knowledge[contexts.cited[task.knowledge] == paper]
+        terms = []
+        for citing in set(contexts.citing[said].tolist()):
+            s = np.mean([vectors.contexts[row] for row in said if contexts.citing[row] == citing], axis=0)
+            terms.append(0.8 * s + 0.3 * vectors.papers[citing])
+        if terms:
+            profiles[paper] += np.mean(terms, axis=0)
+    query = 0.6 * vectors.contexts[task.queries] + 0.4 * vectors.papers[contexts.citing[task.queries]]
+    cosine = (query / np.linalg.norm(query, axis=1)[:, None]) @ (profiles / np.linalg.norm(profiles, axis=1)[:, None]).T
+    np.testing.assert_allclose(_profiler(data, vectors, task.knowledge).scores(task.queries), cosine, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [_profiler, _lexical])
+def test_own_citations_never_help(
+    data: Dataset, vectors: TextVectors, make: Callable[[Dataset, TextVectors, np.ndarray], System]
+) -> None:
+    task = training_task(data, Mode.INDUCTIVE)
+    scored = make(data, vectors, task.knowledge).scores(task.queries)
+    leaking = 0
+    for citing in np.unique(data.contexts.citing[task.queries]):
+        mine = data.contexts.citing[task.queries] == citing
+        rest = task.knowledge[data.contexts.citing[task.knowledge] != citing]
+        without = make(data, vectors, rest).scores(task.queries[mine])
+        cited = np.unique(data.contexts.cited[task.knowledge[data.contexts.citing[task.knowledge] == citing]])
+        if make is _profiler:
+            np.testing.assert_allclose(scored[mine], without, atol=1e-6)
+        else:  # idf and mean length are the collection's: order among the papers one cites is what must agree
+            np.testing.assert_allclose(scored[mine][:, cited], without[:, cited], rtol=0.08, atol=0.05)
+        leaking += len(cited)
+    assert leaking > 50
+
+
+def test_equal_weights_make_the_lexical_profile_what_bm25s_computes(data: Dataset, vectors: TextVectors) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    known = citations(data, task.knowledge)
+    ours = LexicalProfile(
+        "ours", data, Lexicon(data), known, Bm25(1.2, 0.75), FieldWeights(1, 1, 1), TermWeights(5, 1.0, 0.0, 0.0)
+    )
+    said: dict[int, list[str]] = {}
+    for row in known.contexts:
+        said.setdefault(int(data.contexts.cited[row]), []).append(data.contexts.texts[int(row)])
+    texts = [
+        " ".join([data.papers.titles[paper], data.papers.abstracts[paper], *said.get(paper, [])])
+        for paper in range(len(data.papers))
+    ]
+    theirs = bm25s.BM25(k1=1.2, b=0.75)
+    theirs.index([[w for w in words(text) if w != "targetcit"] for text in texts], show_progress=False)
+    for query, scored in zip(task.queries, ours.scores(task.queries), strict=True):
+        tokens = [w for w in words(data.contexts.texts[int(query)]) if w in theirs.vocab_dict]
+        np.testing.assert_allclose(scored, theirs.get_scores(tokens), rtol=1e-4, atol=1e-5)
+
+
+def test_words_near_the_marker_count_more(data: Dataset) -> None:
+    lexicon = Lexicon(data)
+    terms = lexicon.query_terms(np.array([0]), TermWeights(reach=2.0, floor=0.1, title=0.0))
+    weight = {word: terms[0, number] for word, number in lexicon._numbers.items() if terms[0, number]}
+    text = words(data.contexts.texts[0])
+    target = text.index("targetcit")
+    for at, word in enumerate(text):
+        if at != target:
+            assert weight[word] == pytest.approx(0.1 + 0.9 * np.exp(-abs(at - target) / 2), rel=1e-5)
+
+
+def test_plain_bm25_finds_aliases_only_in_contexts(data: Dataset) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    order = IdOrder(data)
+    found = [
+        (search(PlainBm25("bm25", data, known), data, task, 10, order).gold == 1).mean()
+        for known in (None, citations(data, task.knowledge))
+    ]
+    assert found[1] > 2 * found[0]
+    with pytest.raises(ValueError, match="LexicalProfile"):
+        PlainBm25("bm25", data, citations(data, task.knowledge)).scores(task.knowledge)
+
+
+def test_rankings_are_exact_and_ties_go_by_paper_id(data: Dataset) -> None:
+    order = IdOrder(data)
+    rng = np.random.default_rng(5)
+    ids = list(data.papers.ids)
+    for _ in range(200):
+        scores = rng.integers(0, 4, len(ids)).astype(np.float32)  # many ties
+        scores[rng.random(len(ids)) < 0.2] = -np.inf
+        expected = sorted((p for p in range(len(ids)) if scores[p] > -np.inf), key=lambda p: (-scores[p], ids[p]))
+        k = int(rng.integers(1, len(ids) + 3))
+        assert order.top(scores, k).tolist() == expected[:k]
+        for place, paper in enumerate(expected, start=1):
+            assert order.rank_of(paper, scores) == place
+    assert order.rank_of(0, np.full(len(ids), -np.inf, np.float32)) == 0
+    assert len(order.top(np.full(len(ids), -np.inf, np.float32), 5)) == 0
+
+
+def test_the_gold_rank_is_its_place_in_the_list(data: Dataset, vectors: TextVectors) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    ranking = search(_profiler(data, vectors, task.knowledge), data, task, DEPTH, IdOrder(data))
+    for row, gold, rank in zip(ranking.papers, data.contexts.cited[task.queries], ranking.gold, strict=True):
+        assert row[rank - 1] == gold
