@@ -1,0 +1,91 @@
+"""What an answer consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from citewell.recommender.ports import Evidence, LogPosition
+from citewell.scholarly.papers import Paper
+
+
+class Reason(StrEnum):
+    """Why an answer is less than it could be. Stable: callers may compare with them."""
+
+    RERANKER_UNAVAILABLE = "RERANKER_UNAVAILABLE"
+    RERANKER_OVERLOADED = "RERANKER_OVERLOADED"
+    RERANKER_NO_MODEL = "RERANKER_NO_MODEL"
+    RERANK_TIMEOUT = "RERANK_TIMEOUT"
+    RERANK_PARTIAL = "RERANK_PARTIAL"
+    EVIDENCE_UNAVAILABLE = "EVIDENCE_UNAVAILABLE"
+    DIVERSITY_UNAVAILABLE = "DIVERSITY_UNAVAILABLE"
+    CONTEXT_CUT = "CONTEXT_CUT"
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """A reason, and words for a reader."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageScore:
+    """One stage's opinion: "retrieval" or "rerank"."""
+
+    stage: str
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A recommended paper and why it stands where it stands."""
+
+    rank: int
+    paper: Paper
+    stages: tuple[StageScore, ...]
+    prior: float
+    text_gate: float | None = None
+    prior_gate: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The last stage's."""
+        return self.stages[-1].score
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the answer was made from."""
+
+    searchable: tuple[LogPosition, ...]
+    encoder_hash: str
+    reranker_hash: str
+    settings_hash: str
+    index_view: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Ranked items, what they were made from, what was left out, and where the time went."""
+
+    items: tuple[Item, ...]
+    snapshot: Snapshot
+    degraded: tuple[Degradation, ...]
+    timings: tuple[tuple[str, float], ...]
+    as_of_note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one paper stands where it stands, and what its profile score is made of."""
+
+    item: Item
+    content_share: float
+    context_share: float
+    citing_share: float
+    degraded: tuple[Degradation, ...]

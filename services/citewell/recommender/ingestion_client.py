@@ -1,0 +1,41 @@
+"""Watermarks: whether what was published is in the answers already."""
+
+from __future__ import annotations
+
+import grpc
+
+from citewell.ingestion.v1 import ingestion_pb2 as messages
+from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
+from citewell.runtime.channels import invoke
+from citewell.runtime.errors import FailedPrecondition, InvalidField, RemoteInvalidArgument, shorten
+
+
+class IngestionClient:
+    """Watermarks over gRPC."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = IngestionServiceStub(channel)
+
+    async def wait(self, token: str, seconds: float) -> None:
+        """Returns when the token's event is searchable; FailedPrecondition when it is not in time, or never will be."""
+        request = messages.GetPublicationStatusRequest(token=token, wait=True)
+        try:
+            answer: messages.GetPublicationStatusResponse = await invoke(
+                self._stub.GetPublicationStatus, request, "watermark", at_most=seconds
+            )
+        except (InvalidField, RemoteInvalidArgument):
+            raise InvalidField(
+                "options.min_watermark", token, "a token that Publish answered", reason="BAD_TOKEN"
+            ) from None
+        if answer.state == messages.PUBLICATION_STATE_DEAD:
+            raise FailedPrecondition(
+                f"options.min_watermark: the event of {shorten(token)!r} is a dead letter: "
+                f"{answer.outcome}, {answer.message}",
+                reason="EVENT_DEAD",
+            )
+        if answer.state != messages.PUBLICATION_STATE_SEARCHABLE:
+            raise FailedPrecondition(
+                f"options.min_watermark: the event of {shorten(token)!r} was not searchable in time; "
+                "ask again, or with a longer deadline",
+                reason="WATERMARK_NOT_REACHED",
+            )

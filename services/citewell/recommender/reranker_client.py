@@ -1,0 +1,59 @@
+"""The reranker over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+
+from citewell.recommender.ports import RerankCandidate, Reranked, Reranking
+from citewell.recommender.queries import Query
+from citewell.reranker.v1 import reranker_pb2 as messages
+from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
+from citewell.runtime.channels import invoke
+
+
+class RerankerClient:
+    """A Reranker over gRPC."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = RerankerServiceStub(channel)
+
+    async def rerank(
+        self, query: Query, candidates: Sequence[RerankCandidate], allow_partial: bool, seconds: float
+    ) -> Reranking:
+        """What the model thinks of every candidate shown."""
+        request = messages.RerankRequest(
+            context=query.context,
+            title=query.title,
+            abstract=query.abstract,
+            depth=len(candidates),
+            allow_partial=allow_partial,
+            candidates=[
+                messages.RerankCandidate(
+                    paper_id=candidate.paper.id,
+                    revision=candidate.paper.revision,
+                    title=candidate.paper.title,
+                    abstract=candidate.paper.abstract,
+                    rank=candidate.rank,
+                    score=candidate.score,
+                )
+                for candidate in candidates
+            ],
+        )
+        answer: messages.RerankResponse = await invoke(self._stub.Rerank, request, "rerank", at_most=seconds)
+        papers = {
+            paper.paper_id: Reranked(
+                paper.score if paper.HasField("score") else None,
+                paper.prior,
+                paper.text_gate if paper.HasField("text_gate") else None,
+                paper.prior_gate if paper.HasField("prior_gate") else None,
+            )
+            for paper in answer.papers
+        }
+        return Reranking(papers, answer.model_hash, answer.partial_reason)
+
+    async def info(self) -> messages.InfoResponse:
+        """The model, and what its speed settings cost."""
+        answer: messages.InfoResponse = await invoke(self._stub.Info, messages.InfoRequest(), "reranker", at_most=1.0)
+        return answer

@@ -1,0 +1,156 @@
+"""The public API's gRPC handlers: messages in, domain, messages out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from citewell import __version__
+from citewell.recommender.index_client import IndexClient
+from citewell.recommender.ingestion_client import IngestionClient
+from citewell.recommender.messages import (
+    answer_to_message,
+    degradation_to_message,
+    item_to_message,
+    options_from_message,
+    query_from_message,
+)
+from citewell.recommender.profiler_client import ProfilerClient
+from citewell.recommender.queries import BUILT_STRATEGIES, DEFAULT_CANDIDATES, DEFAULT_TOP_K
+from citewell.recommender.recommend import Limits, Recommender
+from citewell.recommender.reranker_client import RerankerClient
+from citewell.recommender.settings import RecommenderSettings
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.recommender.v1.recommender_pb2_grpc import (
+    RecommenderServiceServicer,
+    add_RecommenderServiceServicer_to_server,
+)
+from citewell.runtime import deadlines
+from citewell.runtime.channels import open_channel, require_serving
+from citewell.runtime.errors import CitewellError, InvalidField, NotBuilt
+
+MAX_BATCH = 100
+
+
+class RecommenderServer(RecommenderServiceServicer):
+    """Serves RecommenderService."""
+
+    grpc_services = ("citewell.recommender.v1.RecommenderService",)
+
+    def __init__(self, settings: RecommenderSettings) -> None:
+        self._settings = settings
+
+    def register(self, server: grpc.aio.Server) -> None:
+        add_RecommenderServiceServicer_to_server(self, server)
+
+    async def start(self) -> None:
+        """Opens the channels; whether anybody answers there is for check()."""
+        settings = self._settings
+        self._profiler_channel = self._open(settings.profiler_address)
+        self._index_channel = self._open(settings.index_address)
+        self._channels = [self._profiler_channel, self._index_channel]
+        self._profiler, index = ProfilerClient(self._profiler_channel), IndexClient(self._index_channel)
+        self._reranker = ingestion = None
+        if settings.reranker_address:
+            self._channels.append(self._open(settings.reranker_address))
+            self._reranker = RerankerClient(self._channels[-1])
+        if settings.ingestion_address:
+            self._channels.append(self._open(settings.ingestion_address))
+            ingestion = IngestionClient(self._channels[-1])
+        limits = Limits(
+            settings.rerank_timeout_seconds,
+            settings.evidence_timeout_seconds,
+            settings.breaker_failures,
+            settings.breaker_rest_seconds,
+            settings.prior_decay,
+        )
+        self._recommender = Recommender(self._profiler, index, index, self._reranker, ingestion, limits, time.monotonic)
+
+    def _open(self, address: str) -> grpc.aio.Channel:
+        return open_channel(address, self._settings.client_tls, self._settings.max_message_megabytes)
+
+    async def check(self) -> None:
+        """Raises unless the two services that every answer needs are serving."""
+        await asyncio.gather(
+            require_serving(self._profiler_channel, "citewell.profiler.v1.ProfileQueryService"),
+            require_serving(self._index_channel, "citewell.index.v1.IndexService"),
+        )
+
+    async def stop(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+    async def Recommend(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResponse:
+        options = options_from_message(request.options, self._settings.default_rerank_depth)
+        answer = await self._recommender.recommend(query_from_message(request.query), options, _remaining)
+        return answer_to_message(answer, full=options.full)
+
+    async def RecommendBatch(
+        self, request: messages.RecommendBatchRequest, context: Any
+    ) -> messages.RecommendBatchResponse:
+        if not 1 <= len(request.requests) <= MAX_BATCH:
+            raise InvalidField("requests", f"{len(request.requests)} requests", f"1 to {MAX_BATCH}")
+        in_flight = asyncio.Semaphore(self._settings.batch_in_flight)
+
+        async def one(each: messages.RecommendRequest) -> messages.RecommendResult:
+            async with in_flight:
+                try:
+                    return messages.RecommendResult(response=await self.Recommend(each, context))
+                except CitewellError as error:
+                    field = error.field if isinstance(error, InvalidField) else ""
+                    told = messages.RecommendError(
+                        code=error.code, reason=error.reason, message=error.message, field=field
+                    )
+                    return messages.RecommendResult(error=told)
+
+        return messages.RecommendBatchResponse(results=await asyncio.gather(*map(one, request.requests)))
+
+    async def RecommendManuscript(
+        self, request: messages.RecommendManuscriptRequest, context: Any
+    ) -> AsyncIterator[messages.RecommendManuscriptResponse]:
+        raise NotBuilt("RecommendManuscript is not built yet; send each marked place with Recommend or RecommendBatch")
+        yield  # what makes this a stream
+
+    async def Explain(self, request: messages.ExplainRequest, context: Any) -> messages.ExplainResponse:
+        if not request.paper_id:
+            raise InvalidField("paper_id", "", "the id of a paper")
+        options = options_from_message(request.options, self._settings.default_rerank_depth)
+        query = query_from_message(request.query)
+        explained = await self._recommender.explain(query, request.paper_id, options, _remaining)
+        return messages.ExplainResponse(
+            item=item_to_message(explained.item, full=options.full),
+            content_share=explained.content_share,
+            context_share=explained.context_share,
+            citing_share=explained.citing_share,
+            degraded=map(degradation_to_message, explained.degraded),
+        )
+
+    async def Info(self, request: messages.InfoRequest, context: Any) -> messages.InfoResponse:
+        profiler = await self._profiler.info()
+        info = messages.InfoResponse(
+            version=__version__,
+            encoder=profiler.encoder,
+            default_top_k=DEFAULT_TOP_K,
+            default_candidates=DEFAULT_CANDIDATES,
+            default_rerank_depth=self._settings.default_rerank_depth,
+            strategies=[messages.Strategy.Value(f"STRATEGY_{strategy.value}") for strategy in BUILT_STRATEGIES],
+            as_of_limits=profiler.as_of_limits,
+            settings_hash=profiler.settings_hash,
+        )
+        if self._reranker is not None:
+            try:
+                reranker = await self._reranker.info()
+            except CitewellError as error:
+                info.speed_note = f"the reranker does not answer: {error.message}"
+            else:
+                info.reranker.CopyFrom(reranker.model)
+                info.speed_note = reranker.speed_note
+        return info
+
+
+def _remaining() -> float:
+    return deadlines.remaining() - deadlines.MARGIN_SECONDS
