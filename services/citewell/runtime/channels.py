@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from citewell.runtime import deadlines, telemetry
@@ -112,6 +113,14 @@ async def invoke(
         raise from_rpc_error(error, stage) from None
     except asyncio.InvalidStateError as error:  # the channel was closed under the call
         raise Unavailable(f"{stage}: the channel is closed", stage=stage) from error
+
+
+async def require_serving(channel: grpc.aio.Channel, service: str) -> None:
+    """Returns when the service behind the channel says SERVING; raises Unavailable otherwise."""
+    check = health_pb2_grpc.HealthStub(channel).Check
+    answer = await invoke(check, health_pb2.HealthCheckRequest(service=service), service, at_most=2.0)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Unavailable(f"{service} is not serving", stage=service)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:

@@ -13,6 +13,7 @@ from grpc_status import rpc_status
 
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
+from citewell.runtime.wire import forgiving, refuse_malformed
 
 DOMAIN = "citewell"
 _INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
@@ -40,12 +41,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         metadata = {
             key: value for key, value in handler_call_details.invocation_metadata or () if isinstance(value, str)
         }
+        deserialize = handler.request_deserializer
+        if not handler.request_streaming:
+            deserialize = forgiving(deserialize)
         if handler.response_streaming:
             stream: Any = handler.stream_stream or handler.unary_stream
 
             async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
                 with _Call(method, metadata, context, self._deadline(context, streams=True)) as call:
                     try:
+                        refuse_malformed(request)
                         async for response in stream(request, context):
                             yield response
                     except Exception as error:
@@ -56,13 +61,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            return wrap(answer_stream, handler.request_deserializer, handler.response_serializer)
+            return wrap(answer_stream, deserialize, handler.response_serializer)
 
         unary: Any = handler.stream_unary or handler.unary_unary
 
         async def answer(request: Any, context: Any) -> Any:
             with _Call(method, metadata, context, self._deadline(context, streams=handler.request_streaming)) as call:
                 try:
+                    refuse_malformed(request)
                     return await unary(request, context)
                 except Exception as error:
                     await call.fail(error)
@@ -70,7 +76,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         wrap_unary = (
             grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
         )
-        return wrap_unary(answer, handler.request_deserializer, handler.response_serializer)
+        return wrap_unary(answer, deserialize, handler.response_serializer)
 
     def _deadline(self, context: Any, *, streams: bool) -> float:
         left = context.time_remaining()
