@@ -1,0 +1,326 @@
+"""A durable event log in one SQLite file: the embedded set-up's Kafka. It never expires anything.
+
+Appends that wait together share one transaction and one fsync (group commit). Several processes may open the same file;
+who consumes which partition is settled in local_groups.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import uuid
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from citewell.ingestion.local_groups import LocalConsumer
+from citewell.ingestion.log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.runtime.errors import FailedPrecondition, Overloaded, StorageFull, Unavailable
+
+MOST_WAITING = 20_000
+"""Appends accepted while the disk is busy; more are refused as Overloaded."""
+BUSY_SECONDS = 5.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS log (id TEXT NOT NULL, partitions INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS records (
+    partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
+    key TEXT NOT NULL, value BLOB NOT NULL, headers TEXT NOT NULL, appended INTEGER NOT NULL,
+    PRIMARY KEY (partition, "offset")
+);
+CREATE INDEX IF NOT EXISTS records_by_time ON records (partition, appended);
+CREATE TABLE IF NOT EXISTS dead_letters (
+    partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
+    event_id TEXT NOT NULL, paper_id TEXT NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL,
+    recorded INTEGER NOT NULL,
+    PRIMARY KEY (partition, "offset")
+);
+CREATE TABLE IF NOT EXISTS members (
+    "group" TEXT NOT NULL, member TEXT NOT NULL, beat REAL NOT NULL,
+    PRIMARY KEY ("group", member)
+);
+CREATE TABLE IF NOT EXISTS claims (
+    "group" TEXT NOT NULL, partition INTEGER NOT NULL,
+    owner TEXT, generation INTEGER NOT NULL DEFAULT 0, committed INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY ("group", partition)
+);
+"""
+_RECORD = 'partition, "offset", key, value, headers, appended'
+_LETTER = "event_id, paper_id, reason, message, recorded"
+
+T = TypeVar("T")
+_Append = tuple[int, str, bytes, str]
+
+
+class Database:
+    """One connection on a thread of its own, so that the disk never stops the event loop."""
+
+    def __init__(self, path: Path, *, synchronous: str) -> None:
+        self._path, self._synchronous = path, synchronous
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"log-{synchronous.lower()}")
+        self._connection: sqlite3.Connection | None = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = False) -> T:
+        """The work's result; with write = True it is one transaction that holds the write lock from its start."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, write)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], write: bool) -> T:
+        try:
+            connection = self._connection = self._connection or self._connect()
+            if not write:
+                return work(connection)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:  # a full disk may have rolled it back already
+                    connection.execute("ROLLBACK")
+                raise
+            return result
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise StorageFull("the disk that holds the log is full") from error
+            raise Unavailable(f"the log's file cannot be used now: {error}", reason="LOG_UNAVAILABLE") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        return connection
+
+    async def close(self) -> None:
+        def close() -> None:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+        await asyncio.get_running_loop().run_in_executor(self._thread, close)
+        self._thread.shutdown(wait=False)
+
+
+class LocalLog:
+    """The log port on one SQLite file."""
+
+    kind = "local"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partitions: int,
+        lease_seconds: float = 3.0,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._path, self._partitions, self._lease_seconds, self._now = path, partitions, lease_seconds, now
+        # What is acknowledged survives a power cut. Claims and commits may be lost in one: the records come again.
+        self._appending = Database(path, synchronous="FULL")
+        self._reading = Database(path, synchronous="NORMAL")
+        self._waiting: list[tuple[_Append, asyncio.Future[LogPosition]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._grown = asyncio.Event()
+        self._log_id = ""
+
+    @property
+    def log_id(self) -> str:
+        return self._log_id
+
+    async def start(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._log_id = await self._appending.run(self._create, write=True)
+
+    def _create(self, db: sqlite3.Connection) -> str:
+        for statement in _SCHEMA.split(";"):
+            db.execute(statement)
+        if (row := db.execute("SELECT id, partitions FROM log").fetchone()) is None:
+            row = (uuid.uuid4().hex, self._partitions)
+            db.execute("INSERT INTO log VALUES (?, ?)", row)
+        if row[1] != self._partitions:
+            raise FailedPrecondition(
+                f"the log has {row[1]} partitions and the settings say {self._partitions}; "
+                "keys would change their partition, so set it back",
+                reason="LOG_PARTITIONS_DIFFER",
+            )
+        return str(row[0])
+
+    async def stop(self) -> None:
+        if self._flushing is not None:
+            await self._flushing
+        await self._appending.close()
+        await self._reading.close()
+
+    async def append(self, key: str, value: bytes, headers: Mapping[str, str]) -> LogPosition:
+        if len(self._waiting) >= MOST_WAITING:
+            raise Overloaded(f"{MOST_WAITING} events wait for the log's disk already")
+        future: asyncio.Future[LogPosition] = asyncio.get_running_loop().create_future()
+        partition = zlib.crc32(key.encode()) % self._partitions
+        self._waiting.append(((partition, key, value, json.dumps(dict(headers))), future))
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush())
+        return await future
+
+    async def _flush(self) -> None:
+        """Writes what waits, all in one transaction; what came meanwhile is the next one."""
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                positions = await self._appending.run(partial(self._insert, [row for row, _ in batch]), write=True)
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), position in zip(batch, positions, strict=True):
+                if not future.done():
+                    future.set_result(position)
+            self._grown.set()
+            self._grown = asyncio.Event()
+
+    def _insert(self, rows: Sequence[_Append], db: sqlite3.Connection) -> list[LogPosition]:
+        now = _microseconds(self._now())
+        last: dict[int, tuple[int, int]] = {}  # another process may have appended since
+        positions = []
+        for partition, key, value, headers in rows:
+            if partition not in last:
+                last[partition] = db.execute(
+                    'SELECT "offset", appended FROM records WHERE partition = ? ORDER BY "offset" DESC LIMIT 1',
+                    (partition,),
+                ).fetchone() or (-1, 0)
+            offset, appended = last[partition] = (last[partition][0] + 1, max(now, last[partition][1]))
+            db.execute(
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", (partition, offset, key, value, headers, appended)
+            )
+            positions.append(LogPosition(self._log_id, partition, offset))
+        return positions
+
+    @property
+    def grown(self) -> asyncio.Event:
+        """Set when this process has appended something after the event was taken."""
+        return self._grown
+
+    async def partitions(self, group: str) -> list[PartitionState]:
+        def states(db: sqlite3.Connection) -> list[PartitionState]:
+            committed = dict(db.execute('SELECT partition, committed FROM claims WHERE "group" = ?', (group,)))
+            return [
+                PartitionState(number, 0, end_offset(db, number), committed.get(number, 0))
+                for number in range(self._partitions)
+            ]
+
+        return await self._reading.run(states)
+
+    async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
+        return await self._reading.run(partial(self.records, partition=partition, first=first, end=end, most=most))
+
+    def records(
+        self,
+        db: sqlite3.Connection,
+        *,
+        partition: int,
+        first: int,
+        end: int | None,
+        most: int,
+        most_bytes: int = 1 << 62,
+    ) -> list[Record]:
+        """The records from `first` on, as many as both limits allow but at least one; LogBroken if `first` is gone."""
+        rows = db.execute(
+            f'SELECT {_RECORD} FROM records WHERE partition = ? AND "offset" >= ? AND "offset" < ? '
+            'ORDER BY "offset" LIMIT ?',
+            (partition, first, 1 << 62 if end is None else end, most),
+        )
+        records: list[Record] = []
+        for row in rows:
+            most_bytes -= len(row[3])
+            if records and most_bytes < 0:
+                break
+            records.append(self._record(row))
+        found = records[0].position.offset if records else end_offset(db, partition)
+        if found != first if records else found < first and end is None:
+            raise LogBroken(
+                f"partition {partition} of log {self._log_id} has no offset {first}, but {found}",
+                reason="OFFSET_OUT_OF_RANGE",
+            )
+        return records
+
+    def _record(self, row: Sequence[object]) -> Record:
+        partition, offset, key, value, headers, appended = row
+        position = LogPosition(self._log_id, int(str(partition)), int(str(offset)))
+        assert isinstance(value, bytes)
+        return Record(position, str(key), value, json.loads(str(headers)), _from_microseconds(int(str(appended))))
+
+    async def offset_at(self, partition: int, when: datetime) -> int:
+        def first(db: sqlite3.Connection) -> int:
+            row = db.execute(
+                'SELECT min("offset") FROM records WHERE partition = ? AND appended >= ?',
+                (partition, _microseconds(when)),
+            ).fetchone()
+            return end_offset(db, partition) if row[0] is None else int(row[0])
+
+        return await self._reading.run(first)
+
+    async def join(self, group: str) -> LocalConsumer:
+        consumer = LocalConsumer(self, self._reading, group, self._partitions, self._lease_seconds)
+        await consumer.start()
+        return consumer
+
+    async def bury(self, letter: DeadLetter) -> None:
+        position = letter.record.position
+        row = (
+            *(position.partition, position.offset, letter.event_id, letter.paper_id, letter.reason, letter.message),
+            _microseconds(letter.recorded),
+        )
+        await self._appending.run(
+            lambda db: db.execute("INSERT OR IGNORE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?)", row), write=True
+        )
+
+    async def dead_letters(self, after: LogPosition | None, most: int) -> list[DeadLetter]:
+        start = (after.partition, after.offset) if after else (-1, -1)
+        return await self._letters('(partition, "offset") > (?, ?)', start, most)
+
+    async def find_dead_letters(self, positions: Sequence[LogPosition]) -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        for position in positions:
+            if position.log_id == self._log_id:
+                found += await self._letters(
+                    '(partition, "offset") = (?, ?)', (position.partition, position.offset), most=1
+                )
+        return found
+
+    async def _letters(self, condition: str, values: tuple[int, int], most: int) -> list[DeadLetter]:
+        def select(db: sqlite3.Connection) -> list[DeadLetter]:
+            rows = db.execute(
+                f'SELECT {_RECORD}, {_LETTER} FROM dead_letters JOIN records USING (partition, "offset") '
+                f'WHERE {condition} ORDER BY partition, "offset" LIMIT ?',
+                (*values, most),
+            )
+            return [
+                DeadLetter(self._record(row[:6]), row[6], row[7], row[8], row[9], _from_microseconds(row[10]))
+                for row in rows
+            ]
+
+        return await self._reading.run(select)
+
+    async def count_dead_letters(self) -> int:
+        return await self._reading.run(lambda db: int(db.execute("SELECT count(*) FROM dead_letters").fetchone()[0]))
+
+
+def end_offset(db: sqlite3.Connection, partition: int) -> int:
+    """Where the partition's next record goes."""
+    row = db.execute('SELECT max("offset") FROM records WHERE partition = ?', (partition,)).fetchone()
+    return 0 if row[0] is None else int(row[0]) + 1
+
+
+def _from_microseconds(count: int) -> datetime:
+    return _EPOCH + count * _MICROSECOND
+
+
+def _microseconds(when: datetime) -> int:
+    return (when - _EPOCH) // _MICROSECOND
