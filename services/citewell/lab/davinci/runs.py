@@ -1,0 +1,85 @@
+"""A run folder: settings, log, checkpoint, best weights, curves. What training writes and everything else reads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from citewell.lab.davinci.model import Reranker, blank_encoder, parse_heads
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.reranker.pairs import PairTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one training run."""
+
+    path: Path
+
+    @property
+    def settings(self) -> TrainSettings:
+        """What the run was told."""
+        return TrainSettings.read(self.path / "settings.json")
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where training goes on after a kill."""
+        return self.path / "checkpoint.pt"
+
+    @property
+    def weights(self) -> Path:
+        """The weights with the best validation MRR."""
+        return self.path / "model.safetensors"
+
+    @property
+    def encoder_config(self) -> dict[str, Any]:
+        """The encoder's Hugging Face configuration."""
+        config: dict[str, Any] = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        return config
+
+    def tokenizer(self) -> PairTokenizer:
+        """Pairs as the model was trained to read them."""
+        return PairTokenizer.from_file(self.path / "tokenizer.json", self.settings.budget)
+
+    def model(self) -> Reranker:
+        """The model with its best weights, ready to score."""
+        settings = self.settings
+        variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
+        model = Reranker(blank_encoder(self.encoder_config), variants, settings.head_size)
+        model.load_state_dict(load_file(self.weights))
+        return model.eval()
+
+    def write_static(self, settings: TrainSettings, config: Mapping[str, Any], tokenizer: Path) -> None:
+        """Writes what does not change while training."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "settings.json").write_text(settings.to_json() + "\n", encoding="utf-8")
+        (self.path / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        shutil.copyfile(tokenizer, self.path / "tokenizer.json")
+
+    def save_weights(self, model: Reranker) -> None:
+        """Writes the weights; a reader sees the old file or the new one."""
+        unfinished = self.weights.with_suffix(".part")
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}, unfinished)
+        unfinished.replace(self.weights)
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Writes the state of training in one piece."""
+        unfinished = self.checkpoint.with_suffix(".part")
+        torch.save(dict(state), unfinished)
+        unfinished.replace(self.checkpoint)
+
+    def write_log(self, entries: list[dict[str, Any]]) -> None:
+        """Writes the log anew: after a resume it holds no line twice."""
+        lines = "".join(json.dumps(entry) + "\n" for entry in entries)
+        (self.path / "log.jsonl").write_text(lines, encoding="utf-8")
+
+    def log(self) -> list[dict[str, Any]]:
+        """One entry a step, and one a validation."""
+        return [json.loads(line) for line in (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()]

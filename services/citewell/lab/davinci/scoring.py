@@ -1,0 +1,102 @@
+"""Scores of whole candidate lists: in memory, or kept in a folder and taken up again where a run was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from citewell.inference.batches import token_batches
+from citewell.lab.davinci.batches import Batch, PairBatches
+from citewell.lab.davinci.model import Reranker
+from citewell.lab.davinci.priors import Floats
+
+_TOKENS = 8192
+"""Tokens a forward pass holds, padding included."""
+_BLOCK = 20
+"""Queries computed between two writes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadScores:
+    """What a head made of every pair: `[queries, k]` each; -inf in `logit` where a list is shorter."""
+
+    logit: Floats
+    gate_text: Floats
+    gate_score: Floats
+
+    @property
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        """The three, in the order of the fields."""
+        return self.logit, self.gate_text, self.gate_score
+
+
+def score_lists(model: Reranker, pairs: PairBatches, precision: str) -> dict[str, HeadScores]:
+    """Every head's scores of every pair."""
+    lists = pairs.lists
+    found = {name: np.zeros((3, len(lists), lists.depth), np.float32) for name in model.heads}
+    for values in found.values():
+        values[0] = -np.inf
+    model.eval()
+    for row in range(len(lists)):
+        inside = np.flatnonzero(lists.papers[row] >= 0)
+        outputs = _score_batch(model, pairs.of([row], [lists.papers[row][inside]]), precision)
+        for name, output in outputs.items():
+            found[name][:, row, inside] = output
+    return {name: HeadScores(*values) for name, values in found.items()}
+
+
+def score_cached(
+    model: Reranker,
+    pairs: PairBatches,
+    precision: str,
+    folder: Path,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, HeadScores]:
+    """The same, block by block; what `folder` holds of this model on these lists is not computed again."""
+    blocks = []
+    for start in range(0, len(pairs.lists), _BLOCK):
+        part = pairs.take(np.arange(start, min(start + _BLOCK, len(pairs.lists))))
+        path = folder / f"{_digest(model, part, precision)}.npz"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".part.npz")
+            scores = score_lists(model, part, precision)
+            np.savez(unfinished, allow_pickle=False, **{name: np.stack(each.arrays) for name, each in scores.items()})
+            unfinished.replace(path)
+        with np.load(path) as stored:
+            blocks.append({name: stored[name] for name in stored.files})
+        on_progress(start + len(part.lists))
+    return {name: HeadScores(*np.concatenate([block[name] for block in blocks], axis=1)) for name in blocks[0]}
+
+
+def _digest(model: Reranker, pairs: PairBatches, precision: str) -> str:
+    """Names the scores of these pairs by everything they depend on."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    for array in (pairs.lists.queries, pairs.lists.papers, pairs.lists.scores):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(f"{pairs.identity} {precision}".encode())
+    return digest.hexdigest()
+
+
+def _score_batch(model: Reranker, batch: Batch, precision: str) -> dict[str, Floats]:
+    """`[3, pairs]` of each head; pairs of like length are computed together."""
+    lengths = batch.tokens.attention_mask.sum(axis=1)
+    device = next(model.parameters()).device
+    found = {name: np.zeros((3, len(lengths)), np.float32) for name in model.heads}
+    tensors = batch.tensors(device)
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        for chosen in token_batches(lengths, _TOKENS):
+            ids, mask, types, priors = (tensor[torch.from_numpy(chosen).to(device)] for tensor in tensors)
+            longest = int(lengths[chosen].max())
+            outputs = model(ids[:, :longest], mask[:, :longest], types[:, :longest], priors)
+            for name, output in outputs.items():
+                parts = (output.logit, output.gate_text, output.gate_score)
+                found[name][:, chosen] = torch.stack(parts).float().cpu().numpy()
+    return found

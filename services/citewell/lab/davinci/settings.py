@@ -1,0 +1,72 @@
+"""Every choice a training run depends on, in one value that is written beside the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from citewell.lab.davinci.lists import NegativeSampling
+from citewell.lab.davinci.priors import DECAY
+from citewell.reranker.pairs import TokenBudget
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """How to train; the defaults are those of the shipped model."""
+
+    encoder: str = "minilm"
+    """ENC2: "minilm" (from its Python package), a folder, or a Hugging Face id ("allenai/scibert_scivocab_uncased")."""
+    heads: tuple[str, ...] = ("davinci",)
+    """The first is the model; others are rivals trained on the same encoder and pairs. `variant` or `variant+loss`."""
+    start_from: str = ""
+    """Run folder whose encoder (and heads of the same name) to start from."""
+    freeze_encoder: bool = False
+    """Train the heads alone."""
+    freeze_words: bool = True
+    """Leave the word embeddings as they are: half the encoder's weights, which a short run can only disturb."""
+    head_size: int = 128
+    """d_h; not published."""
+    loss: str = "listwise"
+    """"margin" is eq. 11."""
+    margin: float = 0.1
+    decay: float = DECAY
+    """λ of eq. 6."""
+    sampling: NegativeSampling = field(default_factory=NegativeSampling)
+    budget: TokenBudget = field(default_factory=TokenBudget)
+    mentions: int = 2
+    """How many citing contexts share the budget's `mentions` tokens."""
+    steps: int = 600
+    """Optimiser steps; the learning rate falls to zero by then."""
+    queries_per_batch: int = 8
+    accumulate: int = 2
+    """Batches a step."""
+    learning_rate: float = 1e-4
+    head_learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    warmup: float = 0.05
+    """Share of the steps."""
+    clip: float = 1.0
+    validate_every: int = 100
+    """Steps between two validations, each followed by a checkpoint."""
+    patience: int = 4
+    """Validations without a better MRR after which training stops."""
+    precision: str = "bf16"
+    """"bf16" or "fp32"; weights, heads and optimiser are fp32 in both."""
+    device: str = "cpu"
+    seed: int = 13
+
+    def to_json(self) -> str:
+        """The settings as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @classmethod
+    def read(cls, path: Path) -> TrainSettings:
+        """The settings `to_json` wrote."""
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        stored["sampling"] = NegativeSampling(**stored["sampling"])
+        stored["budget"] = TokenBudget(**stored["budget"])
+        stored["heads"] = tuple(stored["heads"])
+        return cls(**stored)

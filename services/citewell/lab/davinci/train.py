@@ -1,0 +1,198 @@
+"""The training loop: resumes after a kill to the same weights bit for bit, and keeps the best by validation MRR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from citewell.lab import metrics
+from citewell.lab.davinci.batches import PairBatches, TrainingBatches
+from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.model import (
+    HeadOutput,
+    Reranker,
+    load_encoder,
+    minilm_folder,
+    parse_heads,
+    ranking_loss,
+)
+from citewell.lab.davinci.runs import RunFolder
+from citewell.lab.davinci.scoring import score_lists
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.lab.davinci.texts import PairTexts
+
+OnProgress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """What a run learns from, and what it is watched on."""
+
+    lists: CandidateLists
+    validation: CandidateLists
+    texts: PairTexts
+
+
+def train(
+    settings: TrainSettings,
+    data: TrainingData,
+    folder: Path,
+    on_progress: OnProgress = lambda entry: None,
+    until: int | None = None,
+) -> RunFolder:
+    """Trains in `folder`, going on from its checkpoint if there is one; `until` stops at a step, as a kill would."""
+    run = RunFolder(folder)
+    if not run.checkpoint.exists():
+        tokenizer, config = _encoder_files(settings)
+        run.write_static(settings, config, tokenizer)
+    elif run.settings != settings:
+        raise ValueError(f"{folder} holds a run with other settings; name another folder or delete it")
+    trainer = _Trainer(settings, data, run)
+    while trainer.unfinished and (until is None or trainer.step < until):
+        on_progress(trainer.advance())
+    return run
+
+
+class _Trainer:
+    """The state of a run between two steps; all chance in a step is drawn from (seed, step)."""
+
+    def __init__(self, settings: TrainSettings, data: TrainingData, run: RunFolder) -> None:
+        self.settings, self.data, self.run = settings, data, run
+        self.device = torch.device(settings.device)
+        self.losses = {name: loss for name, (_, loss) in parse_heads(settings.heads, settings.loss).items()}
+        self.tokenizer = run.tokenizer()
+        self.model = _new_model(settings).to(self.device)
+        self.optimizer = torch.optim.AdamW(_parameter_groups(self.model, settings))
+        lengths = np.array([len(data.texts.data.contexts.texts[int(row)]) for row in data.lists.queries], np.int32)
+        pairs = PairBatches(data.lists, data.texts, self.tokenizer, settings.decay)
+        self.batches = TrainingBatches(pairs, settings.sampling, settings.queries_per_batch, lengths, settings.seed)
+        self.step, self.best, self.stale = 0, -1.0, 0
+        self.entries: list[dict[str, Any]] = []
+        if run.checkpoint.exists():
+            self._restore()
+
+    @property
+    def unfinished(self) -> bool:
+        return self.step < self.settings.steps and self.stale < self.settings.patience
+
+    def advance(self) -> dict[str, Any]:
+        """One optimiser step, then a validation and a checkpoint if they are due; returns the log entry."""
+        settings = self.settings
+        torch.manual_seed(settings.seed * 1_000_003 + self.step)
+        self.model.train()
+        rate = learning_rate_share(self.step, settings.steps, settings.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * rate
+        losses = dict.fromkeys(self.losses, 0.0)
+        for part in range(settings.accumulate):
+            found = self._losses(self.step * settings.accumulate + part)
+            torch.autograd.backward(torch.stack(list(found.values())).sum() / settings.accumulate)
+            for name, loss in found.items():
+                losses[name] += float(loss.detach()) / settings.accumulate
+        nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        entry: dict[str, Any] = {"step": self.step, "learning_rate": settings.learning_rate * rate, "loss": losses}
+        due = self.step % settings.validate_every == 0 or self.step == settings.steps
+        if due:
+            entry["validation_mrr"] = self._validate()
+        self.entries.append(entry)
+        if due:
+            self.run.write_log(self.entries)
+            self._checkpoint()
+        return entry
+
+    def _losses(self, number: int) -> dict[str, Tensor]:
+        settings = self.settings
+        batch = self.batches.batch(number).tensors(self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+            outputs: dict[str, HeadOutput] = self.model(*batch)
+        width = 1 + settings.sampling.count
+        return {
+            name: ranking_loss(kind, outputs[name].logit.reshape(-1, width), settings.margin)
+            for name, kind in self.losses.items()
+        }
+
+    def _validate(self) -> dict[str, float]:
+        """MRR of every head; the first one's decides what is kept."""
+        lists = self.data.validation
+        pairs = PairBatches(lists, self.data.texts, self.tokenizer, self.settings.decay)
+        scores = score_lists(self.model, pairs, self.settings.precision)
+        found = {name: metrics.means(lists.ranks(each.logit), ["MRR"])["MRR"] for name, each in scores.items()}
+        if found[self.settings.heads[0]] > self.best:
+            self.best, self.stale = found[self.settings.heads[0]], 0
+            self.run.save_weights(self.model)
+        else:
+            self.stale += 1
+        return found
+
+    def _checkpoint(self) -> None:
+        state = {"step": self.step, "best": self.best, "stale": self.stale, "entries": self.entries}
+        tensors = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        self.run.save_checkpoint(state | tensors)
+
+    def _restore(self) -> None:
+        state = torch.load(self.run.checkpoint, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.best, self.stale = state["step"], state["best"], state["stale"]
+        self.entries = state["entries"]
+
+
+def learning_rate_share(step: int, steps: int, warmup: float) -> float:
+    """Share of the peak rate at a step counted from 0: a linear rise, then a linear fall to zero."""
+    rising = max(1, round(warmup * steps))
+    return (step + 1) / rising if step < rising else (steps - step) / max(1, steps - rising)
+
+
+def _encoder_files(settings: TrainSettings) -> tuple[Path, dict[str, Any]]:
+    """The tokeniser's file and the configuration of the encoder a run starts from."""
+    if settings.start_from:
+        source = RunFolder(Path(settings.start_from))
+        return source.path / "tokenizer.json", source.encoder_config
+    folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
+    encoder: Any = load_encoder(settings.encoder)
+    if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files lie in the hub's cache
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(settings.encoder, "tokenizer.json")), encoder.config.to_dict()
+    return folder / "tokenizer.json", encoder.config.to_dict()
+
+
+def _new_model(settings: TrainSettings) -> Reranker:
+    torch.manual_seed(settings.seed)
+    variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
+    if not settings.start_from:
+        return Reranker(load_encoder(settings.encoder), variants, settings.head_size)
+    source = RunFolder(Path(settings.start_from)).model()
+    model = Reranker(source.encoder, variants, settings.head_size)
+    for name in settings.heads:
+        if name in source.heads:
+            model.heads[name].load_state_dict(source.heads[name].state_dict())
+    return model
+
+
+def _parameter_groups(model: Reranker, settings: TrainSettings) -> list[dict[str, Any]]:
+    """Encoder and heads at their own rates; biases and norms without decay; frozen parts left out."""
+    words = "word_embeddings" if settings.freeze_words else None
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in _trainable(model, settings.freeze_encoder, words):
+        rate = settings.head_learning_rate if name.startswith("heads.") else settings.learning_rate
+        decay = settings.weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault((rate, decay), []).append(parameter)
+    return [{"params": some, "lr": rate, "peak": rate, "weight_decay": decay} for (rate, decay), some in groups.items()]
+
+
+def _trainable(model: Reranker, freeze_encoder: bool, frozen_name: str | None) -> Iterator[tuple[str, nn.Parameter]]:
+    for name, parameter in model.named_parameters():
+        frozen = name.startswith("encoder.") and (freeze_encoder or (frozen_name is not None and frozen_name in name))
+        parameter.requires_grad_(not frozen)
+        if not frozen:
+            yield name, parameter

@@ -1,0 +1,228 @@
+"""Training: it learns, it resumes to the same bits, it stops early; scoring is kept and taken up again."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from citewell.lab.davinci import scoring
+from citewell.lab.davinci import train as training
+from citewell.lab.davinci.batches import PairBatches, TrainingBatches
+from citewell.lab.davinci.lists import NegativeSampling
+from citewell.lab.davinci.runs import RunFolder
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.lab.davinci.texts import PairTexts, make_mentions
+from citewell.lab.davinci.train import TrainingData, learning_rate_share, train
+from citewell.reranker.pairs import TokenBudget
+from tests.unit.davinci_world import lists_of, settings, write_dataset, write_encoder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The model is tiny: a second thread would only wait."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingData]:
+    folder = tmp_path_factory.mktemp("davinci")
+    data = write_dataset(folder / "data")
+    lists = lists_of(data, "train"), lists_of(data, "validation")
+    return write_encoder(folder / "encoder"), TrainingData(*lists, PairTexts(data))
+
+
+def weights(run: RunFolder) -> dict[str, torch.Tensor]:
+    stored: dict[str, torch.Tensor] = torch.load(run.checkpoint, weights_only=True)["model"]
+    return stored
+
+
+@pytest.mark.parametrize("killed_at", [2, 5])
+def test_a_killed_run_resumes_to_the_same_bits(
+    world: tuple[Path, TrainingData], tmp_path: Path, killed_at: int
+) -> None:
+    encoder, data = world
+    chosen = settings(encoder, heads=("davinci", "a1"), accumulate=2)
+    straight = train(chosen, data, tmp_path / "straight")
+    # A kill between checkpoints loses the steps since the last one; they are done again, alike.
+    train(chosen, data, tmp_path / "killed", until=killed_at)
+    resumed = train(chosen, data, tmp_path / "killed")
+    expected, found = weights(straight), weights(resumed)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert straight.weights.read_bytes() == resumed.weights.read_bytes()
+    assert straight.log() == resumed.log()
+
+
+def test_another_seed_gives_other_weights(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    first, second = (train(settings(encoder, seed=seed, steps=2), data, tmp_path / str(seed)) for seed in (1, 2))
+    assert any(not torch.equal(a, b) for a, b in zip(weights(first).values(), weights(second).values(), strict=True))
+
+
+def test_it_learns_what_the_head_can_see(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    heads = ("davinci", "davinci+margin", "a1")
+    chosen = settings(encoder, heads=heads, steps=50, validate_every=50, freeze_encoder=True, head_learning_rate=3e-2)
+    log = train(chosen, data, tmp_path).log()
+    first, last = ({name: np.mean([e["loss"][name] for e in part]) for name in heads} for part in (log[:10], log[-10:]))
+    # The cited paper stands at the head of most lists, so a head that reads the prior can know it.
+    assert last["davinci"] < 0.8 * first["davinci"]
+    assert last["davinci+margin"] < 0.8 * first["davinci+margin"]
+    assert last["a1"] > last["davinci"]
+
+
+def test_it_stops_when_validation_no_longer_improves(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    frozen = settings(encoder, steps=40, validate_every=1, patience=3, learning_rate=0.0, head_learning_rate=0.0)
+    log = train(frozen, data, tmp_path).log()
+    assert len(log) == 4  # the first validation is the best, three more do not better it
+
+
+def test_frozen_parts_stay_as_they_were(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    run = train(settings(encoder, steps=3, freeze_encoder=True), data, tmp_path / "frozen")
+    before = training.load_encoder(str(encoder)).state_dict()
+    after = {
+        name.removeprefix("encoder."): tensor for name, tensor in weights(run).items() if name.startswith("encoder.")
+    }
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    run = train(settings(encoder, steps=3, freeze_words=True), data, tmp_path / "words")
+    moved = {
+        name
+        for name, tensor in weights(run).items()
+        if name.startswith("encoder.") and not torch.equal(tensor, before[name[8:]])
+    }
+    assert moved
+    assert not any("word_embeddings" in name for name in moved)
+
+
+def test_a_run_can_start_from_another(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    first = train(settings(encoder, steps=2), data, tmp_path / "first")
+    chosen = settings(
+        encoder, start_from=str(first.path), heads=("davinci", "a4"), steps=1, learning_rate=0.0, head_learning_rate=0.0
+    )
+    second = weights(train(chosen, data, tmp_path / "second"))
+    stored = first.model().state_dict()
+    assert all(torch.equal(stored[name], second[name]) for name in stored)
+
+
+def test_other_settings_in_the_same_folder_are_refused(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    train(settings(encoder, steps=2), data, tmp_path)
+    with pytest.raises(ValueError, match="other settings"):
+        train(settings(encoder, steps=4), data, tmp_path)
+
+
+def test_settings_survive_their_file(tmp_path: Path) -> None:
+    chosen = TrainSettings(
+        heads=("a1", "davinci+margin"), budget=TokenBudget(mentions=64), sampling=NegativeSampling(7, 0.2, 9)
+    )
+    (tmp_path / "settings.json").write_text(chosen.to_json())
+    assert TrainSettings.read(tmp_path / "settings.json") == chosen
+
+
+def test_the_rate_rises_and_falls_to_zero() -> None:
+    shares = [learning_rate_share(step, 100, 0.1) for step in range(101)]
+    assert shares[0] == pytest.approx(0.1)
+    assert max(shares) == shares[9] == 1.0
+    assert shares[100] == 0.0
+    assert all(later < earlier for earlier, later in itertools.pairwise(shares))
+
+
+def test_batches_hold_each_query_once_an_epoch_in_a_new_order(world: tuple[Path, TrainingData]) -> None:
+    _, data = world
+    run_pairs = PairBatches(data.lists, data.texts, _tokenizer(world))
+    lengths = np.arange(len(data.lists), dtype=np.int32)
+    batches = TrainingBatches(run_pairs, NegativeSampling(), 4, lengths, seed=1)
+    orders = [batches._draw_order(epoch) for epoch in (0, 1)]
+    assert all(sorted(order.ravel()) == list(range(len(data.lists))) for order in orders)
+    assert not np.array_equal(*orders)
+    first, again = batches.batch(3), batches.batch(3)
+    np.testing.assert_array_equal(first.tokens.input_ids, again.tokens.input_ids)
+    assert first.priors.shape == (4 * 5, 3)
+
+
+def test_the_positive_comes_first_with_its_prior(world: tuple[Path, TrainingData]) -> None:
+    _, data = world
+    pairs = PairBatches(data.lists, data.texts, _tokenizer(world))
+    lengths = np.zeros(len(data.lists), np.int32)
+    batches = TrainingBatches(pairs, NegativeSampling(), 1, lengths, seed=1)
+    row = int(batches._draw_order(0)[0, 0])
+    position = int(data.lists.gold_position[row])
+    assert batches.batch(0).priors[0, 0] == pytest.approx(0.95 ** (position + 1))
+
+
+def test_scores_do_not_depend_on_neighbours_and_are_kept(
+    world: tuple[Path, TrainingData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, data = world
+    run = train(settings(encoder, steps=2), data, tmp_path / "run")
+    model = run.model()
+    pairs = PairBatches(data.validation, data.texts, run.tokenizer())
+    whole = scoring.score_lists(model, pairs, "fp32")["davinci"]
+    alone = scoring.score_lists(model, pairs.take(np.array([5])), "fp32")["davinci"]
+    np.testing.assert_allclose(whole.logit[5], alone.logit[0], atol=1e-5)
+    monkeypatch.setattr(scoring, "_BLOCK", 5)
+    kept = scoring.score_cached(model, pairs, "fp32", tmp_path / "scores")["davinci"]
+    np.testing.assert_allclose(kept.logit, whole.logit, atol=1e-5)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(scoring, "score_lists", refuse)
+    again = scoring.score_cached(model, pairs, "fp32", tmp_path / "scores")["davinci"]
+    np.testing.assert_array_equal(again.gate_text, kept.gate_text)
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    with pytest.raises(AssertionError, match="computed again"):
+        scoring.score_cached(model, pairs, "fp32", tmp_path / "scores")
+
+
+def test_mentions_fit_the_query_and_never_come_from_its_own_paper(world: tuple[Path, TrainingData]) -> None:
+    data = world[1].texts.data
+    contexts = data.contexts
+    vectors = np.random.default_rng(0).normal(size=(len(contexts), 8))
+    mentions = make_mentions(data, contexts.of_split("train"), vectors, count=2)
+    shown = 0
+    for query in range(len(contexts)):
+        for paper in range(48):
+            said = mentions.of(query, paper)
+            known = [
+                row
+                for row in contexts.of_split("train")
+                if contexts.cited[row] == paper and contexts.citing[row] != contexts.citing[query]
+            ]
+            best = sorted(known, key=lambda row: -float(vectors[row] @ vectors[query]))[:2]
+            assert said == tuple(contexts.texts[int(row)] for row in best)
+            shown += len(said)
+    assert shown > 0
+
+
+def test_mentions_reach_the_candidates_tokens(world: tuple[Path, TrainingData]) -> None:
+    _encoder, data = world
+    contexts = data.texts.data.contexts
+    mentions = make_mentions(data.texts.data, contexts.of_split("train"), np.ones((len(contexts), 4)), count=1)
+    budget = TokenBudget(context=12, query_title=6, candidate=10, mentions=12, window=60)
+    tokens = _tokenizer(world, budget)
+    plain = PairBatches(data.validation, data.texts, tokens)
+    said = PairBatches(data.validation, dataclasses.replace(data.texts, mentions=mentions), tokens)
+    cited = int(contexts.cited[contexts.of_split("train")[0]])
+    without, shown = (each.of([0], [np.array([cited], np.int32)]).tokens.input_ids for each in (plain, said))
+    assert shown.shape[1] > without.shape[1]
+    assert plain.identity != said.identity
+
+
+def _tokenizer(world: tuple[Path, TrainingData], budget: TokenBudget | None = None):  # type: ignore[no-untyped-def]
+    from citewell.reranker.pairs import PairTokenizer
+
+    return PairTokenizer.from_file(world[0] / "tokenizer.json", budget or settings(world[0]).budget)
