@@ -1,0 +1,43 @@
+"""The servers as pytest fixtures: one of each for the whole run, started when the first test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Imported when asked for: unit tests do without the clients.
+if TYPE_CHECKING:
+    from tests.servers.kafka_broker import KafkaBroker
+    from tests.servers.postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A running broker shared by the tests that leave it running."""
+    from tests.servers.kafka_broker import KafkaBroker
+
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running PostgreSQL server shared by the tests that leave it running."""
+    from tests.servers.postgres import PostgresServer
+
+    server = PostgresServer()
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """SQLAlchemy's address of an empty database of this test's own."""
+    return postgres_server.fresh_database()

@@ -1,0 +1,128 @@
+"""A throw-away PostgreSQL cluster on this machine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+
+from tests.servers.missing import missing
+from tests.servers.processes import end, free_ports, tail, wait_until
+
+
+def _binaries() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    if not found and on_path is None:
+        missing("no PostgreSQL server here: install it (Debian: apt-get install postgresql)")
+    return (found[-1] if found else Path(str(on_path))).parent
+
+
+def _owner() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root: whom to run it as instead."""
+    if os.getuid() != 0:
+        return {}
+    user = next((user for user in pwd.getpwall() if user.pw_name in ("postgres", "nobody")), None)
+    if user is None:
+        missing("PostgreSQL does not run as root, and there is neither a user postgres nor nobody: run as a user")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+class PostgresServer:
+    """One cluster that keeps its folder and port from one start to the next, with a fresh database for every asker."""
+
+    def __init__(self) -> None:
+        self._binaries = _binaries()
+        self._owner = _owner()
+        # Not below pytest's folders: those are closed to other users.
+        self._folder = Path(tempfile.mkdtemp(prefix="citewell-postgres-"))
+        if self._owner:
+            os.chown(self._folder, self._owner["user"], self._owner["group"])
+        self._data, self._log = self._folder / "data", self._folder / "server.log"
+        (self.port,) = free_ports(1)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._names = (f"test_{number}" for number in itertools.count(1))
+
+    def start(self, seconds: float = 30.0) -> Self:
+        """Returns once the server answers; the first start creates the cluster."""
+        if not self._data.exists():
+            command: list[str | Path] = [
+                self._binaries / "initdb",
+                "-D",
+                self._data,
+                "-U",
+                "citewell",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+            ]
+            command += ["--no-sync", "--locale=C"]
+            done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **self._owner)
+            if done.returncode:
+                raise RuntimeError(f"initdb failed: {done.stderr}")
+        wait_until(self._starts, "PostgreSQL answers", seconds)
+        return self
+
+    def stop(self) -> None:
+        """Orderly: clients are sent away, the work in progress is rolled back."""
+        self._end(signal.SIGINT)
+
+    def restart(self) -> None:
+        """At once, without a checkpoint: what was not committed is gone, and the log is replayed."""
+        self._end(signal.SIGQUIT)
+        self.start()
+
+    def kill(self) -> None:
+        """As if the power failed: kill -9, every process of the server."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def fresh_database(self) -> str:
+        """SQLAlchemy's address of a new, empty database."""
+        name = next(self._names)
+        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return f"postgresql+psycopg://citewell@127.0.0.1:{self.port}/{name}"
+
+    def address(self, database: str, port: int | None = None) -> str:
+        """psycopg's address of a database, on request through a proxy's port."""
+        return f"postgresql://citewell@127.0.0.1:{port or self.port}/{database}"
+
+    def _starts(self) -> bool:
+        # After kill -9 the dead server's shared memory may be there for a moment: then it ends, and is started again.
+        if self._process is None or self._process.poll() is not None:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [f"{self._binaries}/postgres", "-D", str(self._data), "-p", str(self.port), "-k", str(self._folder),
+                     "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_connections=200"],
+                    stdout=log, stderr=log, cwd="/", start_new_session=True, **self._owner,
+                )  # fmt: skip
+        try:
+            psycopg.connect(self.address("postgres"), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.send_signal(how)
+            end(process, self._log)
+
+    def log(self) -> str:
+        return tail(self._log)
