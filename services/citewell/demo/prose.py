@@ -130,7 +130,7 @@ def _sentence(world: World, cited: tuple[int, ...], draws: Draws) -> str:
         core = draws.pick(_NAMED_CORES if draws.chance(0.5) else _PLAIN_CORES)
         template = draws.pick(_LEADS) + core + draws.pick(_TAILS) + "."
     # Most writers use the nickname; some spell out the name its authors gave it.
-    called = traits.name if draws.chance(0.3) and traits.kind is not Kind.STUDY else f"the {traits.nickname}"
+    called = traits.name if draws.chance(0.4) and traits.kind is not Kind.STUDY else f"the {traits.nickname}"
     text = template.format(
         task=traits.task[1], domain=traits.domain[1], approach=traits.approach[1], known=traits.known_for, nick=called
     )
