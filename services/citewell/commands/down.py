@@ -1,0 +1,29 @@
+"""`citewell down`: the end of what `up` started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from citewell.cli import fail
+from citewell.commands.stack import DEFAULT_DATA, SERVICES, STOP_SECONDS, State, alive
+
+
+def down(data: Annotated[Path, typer.Option(help="The folder that `up` was given.")] = DEFAULT_DATA) -> None:
+    """Stops the five services: calls in flight are finished first."""
+    state = State.read(data)
+    if state is None:
+        typer.echo(f"nothing is up over {data}")
+        return
+    os.kill(state.supervisor, signal.SIGTERM)
+    end = time.monotonic() + STOP_SECONDS * len(SERVICES)
+    while alive(state.supervisor):
+        if time.monotonic() > end:
+            fail(f"process {state.supervisor} does not end; see {data / 'logs'}")
+        time.sleep(0.05)  # nobody but its parent can wait for a process
+    typer.echo("stopped")

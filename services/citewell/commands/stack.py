@@ -1,0 +1,196 @@
+"""The five services as processes of this machine: start them, wait until they serve, stop them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+# Where each listens relative to the first port; stopped in this order: the public one first, the stores last.
+SERVICES = {"recommender": 0, "ingestion": 4, "reranker": 3, "profiler": 1, "index": 2}
+DEFAULT_PORT_BASE = 7300
+DEFAULT_DATA = Path(".citewell")
+STOP_SECONDS = 30.0
+_TICK_SECONDS = 0.1
+
+
+class StackError(Exception):
+    """The services cannot be started; the message says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What runs over a data folder: written by `up`, read by every other command."""
+
+    supervisor: int
+    addresses: dict[str, str]
+
+    def write(self, data: Path) -> None:
+        partial = data / "up.json.partial"
+        partial.write_text(json.dumps(asdict(self), indent=2))
+        partial.replace(data / "up.json")
+
+    @staticmethod
+    def read(data: Path) -> State | None:
+        """What runs over the folder, if its supervisor still does."""
+        try:
+            state = State(**json.loads((data / "up.json").read_text()))
+        except FileNotFoundError:
+            return None
+        return state if alive(state.supervisor) else None
+
+    @staticmethod
+    def forget(data: Path) -> None:
+        (data / "up.json").unlink(missing_ok=True)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with this id is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def choose_ports(base: int) -> dict[str, int]:
+    """A port a service: five free ones for base 0, else base and those behind it. StackError when one is taken."""
+    holders: list[socket.socket] = []
+    ports: dict[str, int] = {}
+    try:
+        for service, offset in SERVICES.items():
+            holder = socket.socket()
+            holders.append(holder)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port = base + offset if base else 0
+            try:
+                holder.bind(("127.0.0.1", port))
+            except OSError:
+                raise StackError(
+                    f"port {port} (for the {service}) is in use; choose others with --port-base, or 0 for free ones"
+                ) from None
+            ports[service] = holder.getsockname()[1]
+    finally:
+        for holder in holders:
+            holder.close()
+    return ports
+
+
+@dataclass
+class Stack:
+    """Five child processes over one data folder."""
+
+    data: Path
+    ports: Mapping[str, int]
+    cluster: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of these services beside those in the environment, e.g. {"CITEWELL_RECOMMENDER__LOG_LEVEL": "DEBUG"}."""
+
+    def __post_init__(self) -> None:
+        self.data = self.data.resolve()
+        (self.data / "logs").mkdir(parents=True, exist_ok=True)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {service: f"127.0.0.1:{port}" for service, port in self.ports.items()}
+
+    def start(self, services: Iterable[str] = SERVICES) -> None:
+        """Starts processes; wait() tells when they serve."""
+        for service in services:
+            with self.log(service).open("ab") as log:
+                self.processes[service] = subprocess.Popen(
+                    [sys.executable, "-m", f"citewell.{service}"],
+                    env=self._environment(service),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor alone, which stops in order
+                )
+
+    def _environment(self, service: str) -> dict[str, str]:
+        addresses = self.addresses
+        told = {
+            f"CITEWELL_{service.upper()}__PORT": str(self.ports[service]),
+            "CITEWELL_RECOMMENDER__PROFILER_ADDRESS": addresses["profiler"],
+            "CITEWELL_RECOMMENDER__INDEX_ADDRESS": addresses["index"],
+            "CITEWELL_RECOMMENDER__RERANKER_ADDRESS": addresses["reranker"],
+            "CITEWELL_RECOMMENDER__INGESTION_ADDRESS": addresses["ingestion"],
+            "CITEWELL_PROFILER__INDEX_ADDRESS": addresses["index"],
+            "CITEWELL_INGESTION__PROFILER_ADDRESS": addresses["profiler"],
+        }
+        if not self.cluster:
+            told |= {
+                "CITEWELL_PROFILER__DATA": str(self.data),
+                "CITEWELL_INGESTION__DATA": str(self.data),
+                "CITEWELL_INDEX__DATA": str(self.data / "index"),
+            }
+        return {"PYTHONUNBUFFERED": "1", **os.environ, **told, **self.settings}
+
+    def log(self, service: str) -> Path:
+        return self.data / "logs" / f"{service}.log"
+
+    def wait(self, services: Iterable[str] = SERVICES, seconds: float = 120.0) -> None:
+        """Returns when the services say SERVING; StackError when one ends instead, or takes too long."""
+        end = time.monotonic() + seconds
+        for service in services:
+            with grpc.insecure_channel(self.addresses[service]) as channel:
+                check = health_pb2_grpc.HealthStub(channel).Check
+                while not _serving(check):
+                    code = ended(self.processes[service], _TICK_SECONDS)
+                    if code is not None:
+                        raise StackError(f"the {service} ended with code {code}: {self.last_words(service)}")
+                    if time.monotonic() > end:
+                        raise StackError(
+                            f"the {service} does not serve after {seconds:.0f} s: {self.last_words(service)}"
+                        )
+
+    def last_words(self, service: str) -> str:
+        """The last line of a service's log, and where the rest is."""
+        lines = [line for line in self.log(service).read_text(errors="replace").splitlines() if line.strip()]
+        return f"{lines[-1] if lines else 'it logged nothing'} (log: {self.log(service)})"
+
+    def stop(self, services: Iterable[str] = SERVICES) -> None:
+        """Stops processes gracefully, one after the other; one that does not end in time is killed."""
+        for service in services:
+            process = self.processes.pop(service, None)
+            if process is None:
+                continue
+            process.terminate()
+            if ended(process, STOP_SECONDS) is None:
+                process.kill()
+                process.wait()
+
+    def kill(self, service: str) -> None:
+        """Ends a process at once, as a crash would."""
+        process = self.processes.pop(service)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit code, if the process ends within so many seconds."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _serving(check: health_pb2_grpc.HealthStub) -> bool:
+    try:
+        answer = check(health_pb2.HealthCheckRequest(), timeout=2)
+    except grpc.RpcError:
+        return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -1,0 +1,111 @@
+"""`citewell up`: five services on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from citewell.cli import fail
+from citewell.commands.stack import DEFAULT_DATA, DEFAULT_PORT_BASE, Stack, StackError, State, choose_ports, ended
+
+_MOST_RESTART_PAUSE_SECONDS = 30.0
+
+console = Console(highlight=False)
+
+
+def up(
+    data: Annotated[Path, typer.Option(help="Folder of ledger, log, index and logs.")] = DEFAULT_DATA,
+    port_base: Annotated[
+        int, typer.Option(min=0, max=65000, help="First of five ports; 0 takes free ones.")
+    ] = DEFAULT_PORT_BASE,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once they serve; `citewell down` stops them.")
+    ] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Ledger and log are those that CITEWELL_* settings name, not files here.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds they may take until they serve.")] = 180.0,
+) -> None:
+    """Starts the five services and watches over them until Ctrl-C or `citewell down`."""
+    running = State.read(data)
+    if running is not None:
+        fail(f"already up over {data} (process {running.supervisor}); `citewell down --data {data}` stops it")
+    try:
+        if detach:
+            _detach(data, timeout)
+        else:
+            _supervise(Stack(data, choose_ports(port_base), cluster), timeout)
+    except StackError as error:
+        fail(str(error))
+
+
+def _detach(data: Path, timeout: float) -> None:
+    """The same command without --detach, in a session of its own."""
+    (data / "logs").mkdir(parents=True, exist_ok=True)
+    log = data / "logs" / "up.log"
+    arguments = [word for word in sys.argv[1:] if word != "--detach"]
+    with log.open("wb") as output:
+        supervisor = subprocess.Popen(
+            [sys.executable, "-m", "citewell.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    end = time.monotonic() + timeout + 10
+    while (state := State.read(data)) is None:
+        if ended(supervisor, 0.1) is not None:
+            lines = log.read_text(errors="replace").strip().splitlines()
+            raise StackError(lines[-1].removeprefix("citewell: ") if lines else f"the supervisor ended; see {log}")
+        if time.monotonic() > end:
+            supervisor.terminate()
+            raise StackError(f"not up after {timeout:.0f} s; see {log}")
+    _print_addresses(state.addresses)
+
+
+def _supervise(stack: Stack, timeout: float) -> None:
+    stopping = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stopping.set())
+    stack.start()
+    try:
+        stack.wait(seconds=timeout)
+        State(os.getpid(), stack.addresses).write(stack.data)
+        _print_addresses(stack.addresses)
+        _watch(stack, stopping)
+    finally:
+        State.forget(stack.data)
+        stack.stop()
+    console.print("stopped")
+
+
+def _watch(stack: Stack, stopping: threading.Event) -> None:
+    """Starts a service again that ended by itself, after a pause that doubles with every time."""
+    pauses = dict.fromkeys(stack.processes, 1.0)
+    due: dict[str, float] = {}
+    while not stopping.wait(0.5):
+        for service, process in list(stack.processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            if service not in due:
+                console.print(f"the {service} ended with code {code}; starting it again in {pauses[service]:.0f} s")
+                due[service] = time.monotonic() + pauses[service]
+                pauses[service] = min(2 * pauses[service], _MOST_RESTART_PAUSE_SECONDS)
+            elif time.monotonic() >= due[service]:
+                del due[service]
+                stack.start([service])
+
+
+def _print_addresses(addresses: dict[str, str]) -> None:
+    for service, address in sorted(addresses.items(), key=lambda item: item[1]):
+        console.print(f"{service:<12} {address}")
