@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import overload
@@ -121,6 +121,11 @@ class Dataset:
     split_papers: dict[str, Rows]
     """The citing papers of each split."""
     rejects: tuple[Reject, ...]
+
+    def titles_only(self) -> Dataset:
+        """The same set as if no paper had an abstract: where having one tells the answer (acl), a figure to report."""
+        papers = replace(self.papers, abstracts=TextColumn("" for _ in range(len(self.papers))))
+        return replace(self, name=f"{self.name}, titles only", papers=papers)
 
 
 def read_dataset(folder: Path) -> Dataset:

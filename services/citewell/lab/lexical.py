@@ -149,6 +149,8 @@ class LexicalProfile:
 
     def scores(self, queries: Rows) -> Vectors:
         terms = self._lexicon.query_terms(queries, self._terms)
+        # No paper can reach the sum of the query's own weights: scores become a share of it, comparable among queries.
+        terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
         scores: Vectors = (terms @ self._weights).toarray()
         for citing, rows in by_citing_paper(self._data, queries, self._known):
             own = self._known.contexts[self._known.contexts_of_paper(citing)]

@@ -7,6 +7,7 @@ the leave-one-paper-out that training data for a reranker needs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -57,6 +58,60 @@ class Profiler:
             others = normalised(profile(self._vectors.papers[cited], sums, self._profile_weights))
             scores[np.ix_(rows, cited)] = vectors[rows] @ others.T
         return scores
+
+
+class NearestContexts:
+    """The known context most like the query's: what others wrote, kept apart instead of averaged."""
+
+    def __init__(self, name: str, data: Dataset, vectors: TextVectors, known: Citations) -> None:
+        self.name = name
+        self._data, self._known = data, known
+        order = np.argsort(data.contexts.cited[known.contexts], kind="stable")
+        rows = known.contexts[order]
+        cited = data.contexts.cited[rows]
+        self._starts = np.flatnonzero(np.diff(cited, prepend=-1))
+        self._cited = cited[self._starts]
+        self._citing = data.contexts.citing[rows]
+        self._queries = normalised(vectors.contexts)
+        self._contexts = self._queries[rows]
+
+    def scores(self, queries: Rows) -> Vectors:
+        likeness = self._queries[queries] @ self._contexts.T
+        for citing, rows in by_citing_paper(self._data, queries, self._known):
+            likeness[np.ix_(rows, np.flatnonzero(self._citing == citing))] = 0
+        scores = np.zeros((len(queries), len(self._data.papers)), np.float32)
+        scores[:, self._cited] = np.maximum(np.maximum.reduceat(likeness, self._starts, axis=1), 0)
+        return scores
+
+
+class Popularity:
+    """log(1 + |N_in|): the visible popularity term."""
+
+    def __init__(self, name: str, data: Dataset, known: Citations) -> None:
+        self.name = name
+        self._data, self._known = data, known
+        self._count = np.bincount(known.cited, minlength=len(data.papers))
+
+    def scores(self, queries: Rows) -> Vectors:
+        scores = np.tile(np.log1p(self._count).astype(np.float32), (len(queries), 1))
+        for citing, rows in by_citing_paper(self._data, queries, self._known):
+            cited = self._known.cited[self._known.of_paper(citing)]
+            scores[np.ix_(rows, cited)] = np.log1p(self._count[cited] - 1)
+        return scores
+
+
+class Fusion:
+    """A weighted sum of systems' scores."""
+
+    def __init__(self, name: str, parts: Sequence[tuple[float, System]]) -> None:
+        self.name = name
+        self._parts = parts
+
+    def scores(self, queries: Rows) -> Vectors:
+        total: Vectors = np.zeros((), np.float32)
+        for weight, part in self._parts:
+            total = total + np.float32(weight) * part.scores(queries)
+        return total
 
 
 def by_citing_paper(data: Dataset, queries: Rows, known: Citations) -> list[tuple[int, Rows]]:

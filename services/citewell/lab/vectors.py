@@ -117,13 +117,11 @@ def context_keys(data: Dataset) -> Keys:
     return keys_of(text_key(text) for text in data.contexts.texts)
 
 
-def text_vectors(data: Dataset, cache: VectorCache, *, raw: bool = False) -> TextVectors:
-    """Every vector of the data set, from the cache."""
-    sources = sorted({str(segment["source"]) for segment in cache.provenance})
+def text_vectors(data: Dataset, of_papers: VectorCache, of_contexts: VectorCache, *, raw: bool = False) -> TextVectors:
+    """Every vector of the data set, from the cache; papers and contexts may be cut at different lengths."""
+    sources = sorted({segment["source"] for cache in (of_papers, of_contexts) for segment in cache.provenance})
     return TextVectors(
-        cache.get(paper_keys(data), raw=raw),
-        cache.get(context_keys(data), raw=raw),
-        f"{cache.model} ({'; '.join(sources)})",
+        of_papers.get(paper_keys(data), raw=raw), of_contexts.get(context_keys(data), raw=raw), "; ".join(sources)
     )
 
 

@@ -1,0 +1,142 @@
+"""One data set made ready: read, vectors at hand, protocol fixed, and every system buildable by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from citewell.lab import chosen
+from citewell.lab.dataset import Dataset, read_dataset
+from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
+from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
+from citewell.lab.protocol import Mode, Task, make_task, training_task
+from citewell.lab.retrieval import IdOrder
+from citewell.lab.systems import NearestContexts, Profiler, System
+from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
+from citewell.profiler.encoder import GraphEncoder, load_encoder
+from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.profiles import ProfileWeights
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """Which vectors an experiment uses; 0 tokens is the model's own limit."""
+
+    encoder: str = DEFAULT_ENCODER
+    paper_tokens: int = 0
+    context_tokens: int = 0
+    raw: bool = False
+    """Use the vectors as the model gives them, not at length one."""
+
+    def load(self) -> tuple[GraphEncoder, GraphEncoder]:
+        """The encoders of papers and of contexts."""
+        contexts = load_encoder(self.encoder, max_tokens=self.context_tokens)
+        if self.paper_tokens == self.context_tokens:
+            return contexts, contexts
+        return load_encoder(self.encoder, max_tokens=self.paper_tokens), contexts
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A data set under a protocol, with what may be known already worked out."""
+
+    data: Dataset
+    task: Task
+    vectors: TextVectors
+    known: Citations
+    table: ProfileTable
+    order: IdOrder
+
+    @cached_property
+    def lexicon(self) -> Lexicon:
+        return Lexicon(self.data)
+
+    def of_split(self, split: str) -> Experiment:
+        """The same set and knowledge, asked another split."""
+        mode = self.task.mode
+        task = training_task(self.data, mode) if split == "train" else make_task(self.data, split, mode)
+        return replace(self, task=task)
+
+    def system(self, name: str) -> System:
+        """A system of `SYSTEMS`, with the chosen settings."""
+        return SYSTEMS[name](self)
+
+
+def prepare(
+    folder: Path,
+    split: str,
+    mode: Mode,
+    encoding: Encoding,
+    cache: Path,
+    on_progress: OnProgress,
+    *,
+    titles_only: bool = False,
+) -> Experiment:
+    """Reads the set in `folder` and encodes whatever has no vector yet."""
+    data = read_dataset(folder)
+    if titles_only:
+        data = data.titles_only()
+    vectors = vectors_of(data, encoding, cache, on_progress)
+    task = make_task(data, split, mode)
+    known = citations(data, task.knowledge)
+    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data))
+
+
+def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:
+    """Every vector of a set, from the cache or encoded now."""
+    paper_encoder, context_encoder = encoding.load()
+    papers, contexts = data.papers, data.contexts
+    of_papers = VectorCache(cache, paper_encoder.model_hash)
+    encode_missing(
+        of_papers,
+        paper_keys(data),
+        lambda row: paper_encoder.paper_text(papers.titles[row], papers.abstracts[row]),
+        paper_encoder.encode,
+        source_of(paper_encoder),
+        lambda done, total: on_progress("papers encoded", done, total),
+    )
+    of_contexts = of_papers if context_encoder is paper_encoder else VectorCache(cache, context_encoder.model_hash)
+    encode_missing(
+        of_contexts,
+        context_keys(data),
+        lambda row: contexts.texts[row],
+        context_encoder.encode,
+        source_of(context_encoder),
+        lambda done, total: on_progress("contexts encoded", done, total),
+    )
+    return text_vectors(data, of_papers, of_contexts, raw=encoding.raw)
+
+
+def source_of(encoder: GraphEncoder) -> str:
+    """How a report names the vectors of an encoder."""
+    return f"{encoder.model_id} {encoder.model_hash}, at most {encoder.max_tokens} tokens"
+
+
+def _profiler(experiment: Experiment, name: str, weights: ProfileWeights) -> Profiler:
+    return Profiler(name, experiment.data, experiment.vectors, experiment.table, weights, chosen.QUERY)
+
+
+def _lexical(experiment: Experiment) -> LexicalProfile:
+    return LexicalProfile(
+        "lexical-profile",
+        experiment.data,
+        experiment.lexicon,
+        experiment.known,
+        chosen.BM25,
+        chosen.FIELDS,
+        chosen.TERMS,
+    )
+
+
+SYSTEMS: dict[str, Callable[[Experiment], System]] = {
+    "profiler": lambda e: _profiler(e, "profiler", chosen.PROFILE),
+    "content": lambda e: _profiler(e, "content", ProfileWeights(0.0, 0.0)),
+    "bm25": lambda e: PlainBm25("bm25", e.data, None),
+    "bm25-contexts": lambda e: PlainBm25("bm25-contexts", e.data, e.known),
+    "lexical-profile": _lexical,
+    "nearest-contexts": lambda e: NearestContexts("nearest-contexts", e.data, e.vectors, e.known),
+}

@@ -1,0 +1,67 @@
+"""The report's pictures, as SVG and PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from citewell.lab.sweeps import Landscape
+
+mpl.use("Agg")
+mpl.rcParams["svg.hashsalt"] = "citewell"  # the same figure gives the same file
+from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chosen
+
+
+def landscape(made: Landscape, metrics: tuple[str, ...], title: str, stem: Path) -> None:
+    """Metrics over α and β, each at its best γ (as in Fig. 1 and 5 of the Profiler paper)."""
+    figure, axes = plt.subplots(1, len(metrics), figsize=(4.6 * len(metrics), 4.0), squeeze=False)
+    for axis, metric in zip(axes[0], metrics, strict=True):
+        alpha, beta, gamma = made.best(metric)
+        grid = made.metrics[metric][made.gammas.index(gamma)]
+        image = axis.imshow(grid.T, origin="lower", aspect="auto", cmap="viridis")
+        axis.set_xticks(range(len(made.alphas)), [f"{value:g}" for value in made.alphas])
+        axis.set_yticks(range(len(made.betas)), [f"{value:g}" for value in made.betas])
+        axis.plot(made.alphas.index(alpha), made.betas.index(beta), marker="*", color="red", markersize=13)
+        axis.set_xlabel("α (contexts)")
+        axis.set_ylabel("β (citing papers' content)")
+        axis.set_title(f"{metric}, γ = {gamma:g}: best {grid.max():.1f} at α = {alpha:g}, β = {beta:g}", fontsize=9)
+        figure.colorbar(image, ax=axis)
+    figure.suptitle(title)
+    _save(figure, stem)
+
+
+def ablation(made: Landscape, alpha: float, beta: float, title: str, stem: Path) -> None:
+    """R@10 over γ with and without the public profile (as in Fig. 3)."""
+    figure, axis = plt.subplots(figsize=(5.5, 3.6))
+    for label, a, b in (("with the public profile", alpha, beta), ("content only (α = β = 0)", 0.0, 0.0)):
+        values = [made.at("R@10", a, b, gamma) for gamma in made.gammas]
+        axis.plot(made.gammas, values, marker="o", label=label)
+    axis.set_xlabel("γ (context); δ = 1 - γ")
+    axis.set_ylabel("R@10, %")
+    axis.set_title(title)
+    axis.set_ylim(bottom=0)
+    axis.legend()
+    _save(figure, stem)
+
+
+def bars(groups: list[str], series: dict[str, list[float]], ylabel: str, title: str, stem: Path) -> None:
+    """Grouped bars, one colour a series."""
+    figure, axis = plt.subplots(figsize=(max(6.0, 0.9 * len(groups)), 3.8))
+    width = 0.8 / len(series)
+    for number, (label, values) in enumerate(series.items()):
+        axis.bar(np.arange(len(groups)) + width * (number - (len(series) - 1) / 2), values, width, label=label)
+    axis.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize=8)
+    axis.set_ylabel(ylabel)
+    axis.set_title(title)
+    axis.legend(fontsize=8)
+    _save(figure, stem)
+
+
+def _save(figure: Any, stem: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(stem.with_suffix(".png"), dpi=110)
+    plt.close(figure)
