@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from citewell.inference.davinci_graph import davinci_encoder, davinci_head
+from citewell.reranker.model_files import ModelDescription
+from citewell.reranker.pairs import TokenBudget
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)] + list("0123456789.,;:!?-()[]'é")
@@ -68,6 +73,44 @@ def tiny_bert_weights(
         f"{prefix}{name}": (rng.normal(0, 0.4, shape) + name.endswith("LayerNorm.weight")).astype(np.float32)
         for name, shape in shapes.items()
     }
+
+
+def write_tiny_davinci(folder: Path, *, seed: int = 0, budget: TokenBudget | None = None) -> Path:
+    """A DAVINCI model folder, as `citewell export davinci` writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = tiny_tokenizer()
+    encoder, head = tiny_davinci_graphs(seed)
+    onnx.save(encoder, folder / "encoder.onnx")
+    onnx.save(head, folder / "head.onnx")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    budget = budget or TokenBudget(
+        context=16, query_title=4, query_abstract=4, candidate=20, window=CONFIG["max_position_embeddings"]
+    )
+    ModelDescription("tiny", budget, 0, 0.95, CONFIG["hidden_size"], "fp32", (2020, 12, 31)).write(folder)
+    return folder
+
+
+def tiny_davinci_graphs(seed: int = 0) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """Encoder and head of a small DAVINCI."""
+    weights = tiny_davinci_weights(tiny_tokenizer().get_vocab_size(), seed=seed)
+    return davinci_encoder(CONFIG, weights), davinci_head(weights)
+
+
+def tiny_davinci_weights(vocabulary: int, *, size: int = 8, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Weights of encoder and head under the names training gives them."""
+    rng = np.random.default_rng(seed + 1)
+    hidden = CONFIG["hidden_size"]
+    weights = tiny_bert_weights(vocabulary, seed=seed, prefix="encoder.")
+    for name, inputs, outputs in [
+        ("text", hidden, size),
+        ("score", 1, size),
+        ("gate", hidden + 1, 2 * size),
+        ("out", 2 * size, 1),
+    ]:
+        for layer, (rows, columns) in {"0": (size, inputs), "2": (outputs, size)}.items():
+            weights[f"heads.davinci.{name}.{layer}.weight"] = rng.normal(0, 1, (rows, columns)).astype(np.float32)
+            weights[f"heads.davinci.{name}.{layer}.bias"] = rng.normal(0, 1, rows).astype(np.float32)
+    return weights
 
 
 def write_tiny_encoder(

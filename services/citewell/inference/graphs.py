@@ -9,6 +9,9 @@ from typing import Any
 
 from citewell.inference.sessions import Precision, Runtime
 
+# Names quantised copies in the cache: raise it when the quantiser changes.
+_QUANTIZER_VERSION = 2
+
 
 def cache_folder() -> Path:
     """`citewell` in the user's cache folder."""
@@ -36,4 +39,6 @@ def for_runtime(graph: Path, cache: Path, runtime: Runtime, precision: Precision
     from citewell.inference.quantization import quantize
 
     stamp = f"{graph.stem}-{graph.stat().st_size}-{graph.stat().st_mtime_ns}"
-    return cached_file(cache, f"{stamp}-int8-{runtime}.onnx", lambda target: quantize(graph, target, runtime))
+    return cached_file(
+        cache, f"{stamp}-int8-{runtime}-v{_QUANTIZER_VERSION}.onnx", lambda target: quantize(graph, target, runtime)
+    )

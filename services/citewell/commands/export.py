@@ -1,0 +1,52 @@
+"""`citewell export`: trained models become files that are served without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import print
+
+app = typer.Typer(help="Write trained models in the form they are served.", no_args_is_help=True)
+
+# Beyond this, the exported model would not be the one that was measured.
+_PARITY = 1e-4
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `davinci` a command of its own while it is the only one."""
+
+
+@app.command()
+def davinci(
+    run: Annotated[Path, typer.Argument(help="The run folder that training wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, for CITEWELL_RERANKER__MODEL.")],
+    storage: Annotated[str, typer.Option(help="fp32, int8 or fp16 (fp16 is for GPUs).")] = "int8",
+    name: Annotated[str, typer.Option(help="The model's name, for people.")] = "davinci-minilm",
+    cut_off: Annotated[str, typer.Option(help="Last day its training data may know of, YYYY-MM-DD.")] = "2025-12-31",
+    triton: Annotated[Path | None, typer.Option(help="Triton model repository to write a version into, too.")] = None,
+    triton_model: Annotated[str, typer.Option(help="The model's name in that repository.")] = "davinci",
+    version: Annotated[int, typer.Option(help="Its version in that repository.")] = 1,
+    triton_storage: Annotated[str, typer.Option(help="fp16 for GPUs, fp32 or int8.")] = "fp16",
+) -> None:
+    """Write a trained DAVINCI as ONNX, after comparing it with torch."""
+    try:
+        from citewell.lab.davinci.export import Storage, build_graphs, export_folder, export_triton_version, parity
+        from citewell.lab.davinci.runs import RunFolder
+    except ImportError as error:
+        raise typer.BadParameter(f"{error.name} is missing: install citewell[lab]") from None
+
+    folder = RunFolder(run)
+    if not folder.weights.is_file():
+        raise typer.BadParameter(f"{run} is no run folder: it has no {folder.weights.name}", param_hint="RUN")
+    year, month, day = (int(part) for part in cut_off.split("-"))
+    difference = parity(folder, build_graphs(folder, Storage.FP32))
+    print(f"torch and ONNX in fp32 differ by at most {difference:.1e}")
+    if difference > _PARITY:
+        raise typer.BadParameter(f"that is more than {_PARITY:.0e}: nothing was written")
+    export_folder(folder, out, Storage(storage), name, (year, month, day))
+    print(f"wrote {out} ({sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB)")
+    if triton:
+        print(f"wrote {export_triton_version(folder, triton, triton_model, version, Storage(triton_storage))}")

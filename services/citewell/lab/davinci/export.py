@@ -1,0 +1,110 @@
+"""A trained DAVINCI becomes files that are served without torch: graphs, tokeniser, description.
+
+run folder ──▶ model folder (reranker/model_files.py)      what the reranker loads in its own process
+           └─▶ Triton model repository                     config.pbtxt and one numbered version of the joined graph
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from citewell.inference.davinci_graph import as_float32, davinci_encoder, davinci_head, joined
+from citewell.inference.quantization import with_int8_weights
+from citewell.lab.davinci.model import Variant, parse_heads
+from citewell.lab.davinci.runs import RunFolder
+from citewell.reranker.model_files import ENCODER, HEAD, TOKENIZER, ModelDescription
+
+
+class Storage(StrEnum):
+    """How the encoder's weights are stored; the head's are always fp32."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    """Computes in fp16 too: for GPUs."""
+    INT8 = "int8"
+    """Per channel; a quarter of the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """A model as two graphs."""
+
+    encoder: onnx.ModelProto
+    head: onnx.ModelProto
+
+
+def build_graphs(run: RunFolder, storage: Storage) -> Graphs:
+    """The graphs of a run's best weights."""
+    weights = as_float32(load_file(run.weights))
+    settings = run.settings
+    name = settings.heads[0]
+    variant, _ = parse_heads(settings.heads, settings.loss)[name]
+    if variant is not Variant.DAVINCI:
+        raise ValueError(f"the run's first head is {name!r}; only the full model (davinci) can be exported")
+    encoder = davinci_encoder(run.encoder_config, weights)
+    if storage is Storage.INT8:
+        encoder = with_int8_weights(encoder)
+    elif storage is Storage.FP16:
+        encoder = _in_fp16(encoder)
+    return Graphs(encoder, davinci_head(weights, f"heads.{name}."))
+
+
+def _in_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    converted: onnx.ModelProto = convert_float_to_float16(model, keep_io_types=True)
+    return converted
+
+
+def export_folder(run: RunFolder, out: Path, storage: Storage, name: str, cut_off: tuple[int, int, int]) -> None:
+    """Writes the folder the reranker serves from."""
+    graphs = build_graphs(run, storage)
+    out.mkdir(parents=True, exist_ok=True)
+    onnx.save(graphs.encoder, out / ENCODER)
+    onnx.save(graphs.head, out / HEAD)
+    shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
+    settings = run.settings
+    hidden = int(run.encoder_config["hidden_size"])
+    mentions = settings.mentions if settings.budget.mentions else 0
+    ModelDescription(name, settings.budget, mentions, settings.decay, hidden, storage.value, cut_off).write(out)
+
+
+def export_triton_version(run: RunFolder, repository: Path, model: str, version: int, storage: Storage) -> Path:
+    """Writes one version of the joined graph into a Triton model repository whose config.pbtxt is there already."""
+    graphs = build_graphs(run, storage)
+    folder = repository / model / str(version)
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(joined(graphs.encoder, graphs.head), folder / "model.onnx")
+    return folder
+
+
+def parity(run: RunFolder, graphs: Graphs, lengths: tuple[int, ...] = (16, 48, 120)) -> float:
+    """The largest difference from torch in logit or gates, over pairs of random tokens and every prior in use."""
+    import onnxruntime
+    import torch
+
+    model = run.model()
+    rng = np.random.default_rng(0)
+    session = onnxruntime.InferenceSession(joined(graphs.encoder, graphs.head).SerializeToString())
+    worst = 0.0
+    for length in lengths:
+        ids = rng.integers(4, run.encoder_config["vocab_size"], (8, length))
+        mask = (np.arange(length) < rng.integers(length // 2, length + 1, (8, 1))).astype(np.int64)
+        types = (np.arange(length) >= length // 2).astype(np.int64) * mask
+        priors = np.power(run.settings.decay, rng.integers(1, 301, 8)).astype(np.float32)
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "prior": priors[:, None]}
+        (scores,) = session.run(None, feed)
+        with torch.inference_mode():
+            tensors = (torch.from_numpy(array) for array in (ids, mask, types))
+            output = next(iter(model(*tensors, torch.from_numpy(np.repeat(priors[:, None], 3, 1))).values()))
+        expected: NDArray[np.float32] = torch.stack([output.logit, output.gate_text, output.gate_score], 1).numpy()
+        worst = max(worst, float(np.abs(scores - expected).max()))
+    return worst

@@ -1,0 +1,51 @@
+"""A PairScorer in this process, on ONNX Runtime or OpenVINO."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from citewell.inference.sessions import Precision, Runtime, cpu_has_bf16, open_session
+from citewell.reranker.model_files import ENCODER, HEAD, ModelFolder
+from citewell.reranker.pairs import PairBatch
+from citewell.reranker.scorer import Floats, ScorerInfo
+
+
+class InProcessScorer:
+    """Computes in one thread of its own, so that the event loop stays free; the runtime uses `threads` cores."""
+
+    def __init__(self, model: ModelFolder, runtime: Runtime, precision: str, threads: int) -> None:
+        if precision == "auto":
+            precision = Precision.BF16 if runtime is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
+        wanted = Precision(precision)
+        self._encoder = open_session(model.path / ENCODER, runtime, wanted, threads)
+        # What is rounded in the head decides between neighbours; it is too small to be worth rounding.
+        self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads)
+        self._thread = ThreadPoolExecutor(1, "scorer")
+        described = model.description
+        self.info = ScorerInfo(
+            described.name, f"{model.hash}-{wanted}", f"{runtime} {wanted}, {described.precision} weights",
+            described.hidden, described.budget.window,
+        )  # fmt: skip
+
+    async def score(self, batch: PairBatch, priors: Floats) -> Floats:
+        """See PairScorer."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._score, batch, priors)
+
+    def _score(self, batch: PairBatch, priors: Floats) -> Floats:
+        (e,) = self._encoder.run(
+            {
+                "input_ids": batch.input_ids,
+                "attention_mask": batch.attention_mask,
+                "token_type_ids": batch.token_type_ids,
+            }
+        )
+        (scores,) = self._head.run({"e": e, "prior": priors[:, None]})
+        return scores
+
+    async def check(self) -> None:
+        """It is in this process: it can always score."""
+
+    async def close(self) -> None:
+        """Waits for the batch in hand."""
+        await asyncio.to_thread(self._thread.shutdown)

@@ -1,0 +1,68 @@
+"""A DAVINCI model folder as it is served: two graphs, a tokeniser, and how pairs were cut in training.
+
+encoder.onnx  head.onnx  tokenizer.json  davinci.json     written by `citewell export davinci`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from citewell.reranker.pairs import TokenBudget
+
+ENCODER, HEAD, TOKENIZER, DESCRIPTION = "encoder.onnx", "head.onnx", "tokenizer.json", "davinci.json"
+
+
+class RerankerUnusable(ValueError):
+    """A model folder cannot be served; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What a folder says about its model."""
+
+    name: str
+    budget: TokenBudget
+    mentions: int
+    """How many citing contexts share the budget's `mentions` tokens."""
+    decay: float
+    """λ of eq. 6."""
+    hidden: int
+    precision: str
+    """How the weights are stored."""
+    training_cut_off: tuple[int, int, int]
+    """The last day its training data may know of: year, month, day."""
+
+    def write(self, folder: Path) -> None:
+        """Writes davinci.json."""
+        (folder / DESCRIPTION).write_text(json.dumps(asdict(self), indent=2) + "\n", "utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model folder, read."""
+
+    path: Path
+    description: ModelDescription
+    hash: str
+    """Over the graphs, the tokeniser and the description."""
+
+
+def read_model_folder(path: Path) -> ModelFolder:
+    """Reads a folder, or raises RerankerUnusable naming the file at fault."""
+    digest = hashlib.sha256()
+    for name in (ENCODER, HEAD, TOKENIZER, DESCRIPTION):
+        if not (path / name).is_file():
+            raise RerankerUnusable(f"{path} has no {name}: write the folder with `citewell export davinci`")
+        with (path / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    try:
+        stored: dict[str, Any] = json.loads((path / DESCRIPTION).read_text("utf-8"))
+        budget, cut_off = TokenBudget(**stored.pop("budget")), tuple(stored.pop("training_cut_off"))
+        description = ModelDescription(**stored, budget=budget, training_cut_off=cut_off)
+    except (ValueError, TypeError, KeyError) as error:
+        raise RerankerUnusable(f"{path / DESCRIPTION} cannot be read: {error}") from None
+    return ModelFolder(path, description, digest.hexdigest()[:16])

@@ -1,0 +1,158 @@
+"""Reranks a query's candidates: tokens, priors, one pass or two over the model, ranking."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from citewell.reranker.batching import PairQueue, Scored
+from citewell.reranker.pairs import CandidateText, PairTokenizer, QueryText, TokenBudget, Tokens
+from citewell.reranker.scorer import LOGIT, Floats
+from citewell.reranker.scores import RankedPaper, rank_priors, ranking
+from citewell.runtime.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A paper found by retrieval."""
+
+    paper_id: str
+    revision: int
+    rank: int
+    text: CandidateText
+
+
+class Partial(StrEnum):
+    """Why fewer candidates were scored than asked for."""
+
+    NO = ""
+    DEADLINE = "DEADLINE"
+    NO_MODEL = "NO_MODEL"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """The candidates in their new order, and what it took."""
+
+    papers: list[RankedPaper]
+    depth: int
+    partial: Partial
+    queue_seconds: float = 0.0
+    tokenize_seconds: float = 0.0
+    inference_seconds: float = 0.0
+
+    @property
+    def scored(self) -> int:
+        return sum(paper.score is not None for paper in self.papers)
+
+
+class CandidateTokens:
+    """Tokens of candidates, kept by (paper, revision) and what is shown of them: a popular paper is tokenised once."""
+
+    def __init__(self, tokenizer: PairTokenizer, size: int) -> None:
+        self._tokenizer, self._size = tokenizer, size
+        self._kept: OrderedDict[tuple[str, int, tuple[str, ...]], Tokens] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, candidates: Sequence[Candidate]) -> list[Tokens]:
+        """The tokens of each candidate, in order."""
+        keys = [(one.paper_id, one.revision, one.text.mentions) for one in candidates]
+        with self._lock:
+            found = {key: self._kept[key] for key in keys if key in self._kept}
+        missing = [(key, one.text) for key, one in zip(keys, candidates, strict=True) if key not in found]
+        for (key, _), tokens in zip(missing, self._tokenizer.candidates([text for _, text in missing]), strict=True):
+            found[key] = tokens
+        with self._lock:
+            for key in keys:
+                self._kept[key] = found[key]
+                self._kept.move_to_end(key)
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+        return [found[key] for key in keys]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """One look at the candidates: how much of their text, and how many go on to it."""
+
+    tokenizer: PairTokenizer
+    tokens: CandidateTokens
+    keep: int
+    """The best so many of the pass before; the first pass sees all."""
+
+
+class Reranker:
+    """DAVINCI over candidates. Several passes: short texts for all, longer ones for the best."""
+
+    def __init__(self, queue: PairQueue, passes: Sequence[Pass], decay: float, clock: Callable[[], float]) -> None:
+        self._queue, self._passes, self._decay, self._clock = queue, passes, decay, clock
+
+    async def rerank(
+        self, query: QueryText, candidates: Sequence[Candidate], depth: int, seconds: float, *, allow_partial: bool
+    ) -> Reranking:
+        """The best `depth` candidates by retrieval rank, scored and put first; the others behind them as they came."""
+        ends = self._clock() + seconds
+        candidates = sorted(candidates, key=lambda one: one.rank)
+        priors = rank_priors([one.rank for one in candidates], self._decay)
+        scores = np.full((len(candidates), 3), np.nan, np.float32)
+        shown = np.arange(min(depth, len(candidates)))
+        asked = len(shown)
+        queue = tokenize = inference = 0.0
+        partial = Partial.NO
+        for each in self._passes:
+            shown = self._best(scores, shown, each.keep)
+            started = self._clock()
+            pairs = await asyncio.to_thread(self._pairs, each, query, [candidates[i] for i in shown])
+            tokenize += self._clock() - started
+            try:
+                done = await self._queue.score(pairs, priors[shown], ends - self._clock(), allow_partial=allow_partial)
+            except Unavailable:
+                if not allow_partial:
+                    raise
+                partial = Partial.UNAVAILABLE
+                break
+            partial = self._keep(scores, shown, done)
+            queue, inference = queue + done.queue_seconds, inference + done.inference_seconds
+            if partial:
+                break
+        ids = [one.paper_id for one in candidates]
+        return Reranking(ranking(ids, priors, scores), asked, partial, queue, tokenize, inference)
+
+    @staticmethod
+    def _best(scores: Floats, shown: np.ndarray, keep: int) -> np.ndarray:
+        """Positions of the best by the pass before, in prior order; all, before the first pass."""
+        order = np.argsort(-np.nan_to_num(scores[shown, LOGIT], nan=np.inf), kind="stable")
+        return np.sort(shown[order[:keep]])
+
+    @staticmethod
+    def _keep(scores: Floats, shown: np.ndarray, done: Scored) -> Partial:
+        fresh = np.isfinite(done.scores[:, LOGIT])
+        scores[shown[fresh]] = done.scores[fresh]
+        return Partial.NO if fresh.all() else Partial.DEADLINE
+
+    @staticmethod
+    def _pairs(each: Pass, query: QueryText, candidates: Sequence[Candidate]) -> list[tuple[Tokens, Tokens]]:
+        (asked,) = each.tokenizer.queries([query])
+        return [(asked, tokens) for tokens in each.tokens.of(candidates)]
+
+
+def shortened(budget: TokenBudget, share: float) -> TokenBudget:
+    """The budget with every field cut to a share of it."""
+    fields = ("context", "query_title", "query_abstract", "candidate", "mentions")
+    return replace(budget, **{field: round(getattr(budget, field) * share) for field in fields})
+
+
+def unscored(candidates: Sequence[Candidate], depth: int, decay: float) -> Reranking:
+    """What is answered without a model: the candidates as they came."""
+    candidates = sorted(candidates, key=lambda one: one.rank)
+    priors = rank_priors([one.rank for one in candidates], decay)
+    nothing = np.full((len(candidates), 3), np.nan, np.float32)
+    papers = ranking([one.paper_id for one in candidates], priors, nothing)
+    return Reranking(papers, min(depth, len(candidates)), Partial.NO_MODEL)

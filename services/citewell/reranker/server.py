@@ -1,0 +1,245 @@
+"""The reranker's gRPC handlers: messages in, domain, messages out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from citewell import __version__
+from citewell.reranker.batching import BatchReport, PairQueue, QueueLimits
+from citewell.reranker.model_files import TOKENIZER, ModelFolder, RerankerUnusable, read_model_folder
+from citewell.reranker.pairs import CandidateText, PairTokenizer, QueryText, TokenBudget
+from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker, Reranking, shortened, unscored
+from citewell.reranker.scorer import PairScorer
+from citewell.reranker.scores import RankedPaper
+from citewell.reranker.settings import PACKAGED_MODEL, Backend, RerankerSettings
+from citewell.reranker.v1 import reranker_pb2 as messages
+from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceServicer, add_RerankerServiceServicer_to_server
+from citewell.runtime import deadlines, telemetry
+from citewell.runtime.errors import InvalidField, Overloaded
+from citewell.runtime.settings import UnknownSetting
+from citewell.scholarly.contexts import TARGET, count_targets
+from citewell.types.v1 import paper_pb2
+
+MAX_CANDIDATES = 1000
+MAX_TEXT = 100_000
+PRIOR_DECAY = 0.95
+_WARM_PAIRS = 16
+
+_pairs = telemetry.meter.create_counter("citewell_reranker_pairs", description="Pairs scored")
+_tokens = telemetry.meter.create_counter("citewell_reranker_tokens", description="Tokens scored, without padding")
+_shed = telemetry.meter.create_counter("citewell_reranker_shed", description="Requests refused because of the queue")
+_fill = telemetry.meter.create_histogram(
+    "citewell_reranker_batch_fill", description="Share of a batch that is no padding"
+)
+_batch_seconds = telemetry.meter.create_histogram("citewell_reranker_batch.duration", unit="s")
+_batch_requests = telemetry.meter.create_histogram(
+    "citewell_reranker_batch_requests", description="Requests in a batch"
+)
+
+
+class RerankerServer(RerankerServiceServicer):
+    """Serves RerankerService."""
+
+    grpc_services = ("citewell.reranker.v1.RerankerService",)
+
+    def __init__(self, settings: RerankerSettings) -> None:
+        self._settings = settings
+        self._model = _model(settings)
+        self._scorer: PairScorer | None = None
+        self._reranker: Reranker | None = None
+
+    def register(self, server: grpc.aio.Server) -> None:
+        add_RerankerServiceServicer_to_server(self, server)
+
+    async def start(self) -> None:
+        """Loads the model and scores a few pairs; a Triton that is not there yet is for check()."""
+        if self._model is None:
+            return
+        settings = self._settings
+        self._scorer = scorer = await _open_scorer(self._model, settings)
+        passes = _passes(self._model, settings)
+        limits = QueueLimits(settings.batch_tokens, settings.waiting_pairs, settings.batches_in_flight)
+        self._queue = PairQueue(scorer, passes[-1].tokenizer.pack, limits, time.monotonic, _record)
+        telemetry.meter.create_observable_gauge("citewell_reranker_waiting_pairs", callbacks=[self._waiting])
+        self._queue.start()
+        self._reranker = Reranker(self._queue, passes, self._model.description.decay, time.monotonic)
+        await self._warm()
+
+    async def _warm(self) -> None:
+        """Two rounds: the first loads what the runtime loads lazily, the second tells the queue its speed."""
+        assert self._reranker is not None
+        text = "warm up " * 200
+        candidates = [Candidate(f"{i}", 0, i, CandidateText(text, text)) for i in range(1, _WARM_PAIRS + 1)]
+        for _ in range(2):
+            query = QueryText(f"{text} {TARGET} {text}", text, text)
+            await self._reranker.rerank(query, candidates, _WARM_PAIRS, deadlines.remaining(), allow_partial=True)
+
+    async def check(self) -> None:
+        """Raises while the model cannot be reached; without a model there is nothing to reach."""
+        if self._scorer is not None:
+            await self._scorer.check()
+
+    async def stop(self) -> None:
+        if self._reranker is not None:
+            await self._queue.stop()
+        if self._scorer is not None:
+            await self._scorer.close()
+
+    def _waiting(self, options: CallbackOptions) -> Sequence[Observation]:
+        return [Observation(self._queue.waiting_pairs)]
+
+    async def Rerank(self, request: messages.RerankRequest, context: Any) -> messages.RerankResponse:
+        query, candidates = _query(request), _candidates(request)
+        depth = _depth(request.depth) or self._settings.default_depth
+        if self._reranker is None or self._scorer is None:
+            return _response(unscored(candidates, depth, PRIOR_DECAY), "")
+        left = deadlines.remaining() - deadlines.MARGIN_SECONDS
+        try:
+            done = await self._reranker.rerank(query, candidates, depth, left, allow_partial=request.allow_partial)
+        except Overloaded:
+            _shed.add(1)
+            raise
+        return _response(done, self._scorer.info.hash)
+
+    async def Info(self, request: messages.InfoRequest, context: Any) -> messages.InfoResponse:
+        settings = self._settings
+        info = messages.InfoResponse(
+            version=__version__, default_depth=settings.default_depth, prior_decay=PRIOR_DECAY, speed_note="one pass"
+        )
+        if self._scorer is None or self._model is None:
+            info.speed_note = "no model: candidates keep their order"
+            return info
+        described = self._model.description
+        year, month, day = described.training_cut_off
+        info.prior_decay = described.decay
+        if settings.first_pass_share < 1:
+            info.speed_note = (
+                f"two passes: texts cut to {settings.first_pass_share:.0%} for all candidates, "
+                f"whole ones for the best {settings.second_pass}"
+            )
+        scorer = self._scorer.info
+        info.model.CopyFrom(
+            paper_pb2.ModelInfo(
+                name=scorer.name,
+                hash=scorer.hash,
+                dimension=scorer.hidden,
+                max_tokens=scorer.max_tokens,
+                runtime=scorer.runtime,
+                training_cut_off=paper_pb2.PartialDate(year=year, month=month, day=day),
+            )
+        )
+        return info
+
+
+def _model(settings: RerankerSettings) -> ModelFolder | None:
+    if settings.backend is Backend.NONE or (settings.model == PACKAGED_MODEL and not PACKAGED_MODEL.is_dir()):
+        return None
+    try:
+        return read_model_folder(settings.model)
+    except RerankerUnusable as error:
+        raise UnknownSetting(f"setting CITEWELL_RERANKER__MODEL: {error}") from None
+
+
+async def _open_scorer(model: ModelFolder, settings: RerankerSettings) -> PairScorer:
+    # Each adapter's libraries are loaded only where it is used.
+    if settings.backend is Backend.TRITON:
+        from citewell.reranker.triton import TritonScorer
+
+        return TritonScorer(
+            model,
+            settings.triton_address,
+            settings.triton_model,
+            settings.triton_version,
+            channels=settings.triton_channels,
+            timeout_seconds=settings.triton_timeout_seconds,
+        )
+    from citewell.reranker.in_process import InProcessScorer
+
+    return InProcessScorer(model, settings.runtime, settings.precision, settings.threads)
+
+
+def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:
+    budgets = [(model.description.budget, MAX_CANDIDATES)]
+    if settings.first_pass_share < 1:
+        short = shortened(model.description.budget, settings.first_pass_share)
+        budgets = [(short, MAX_CANDIDATES), (model.description.budget, settings.second_pass)]
+
+    def make(budget: TokenBudget, keep: int) -> Pass:
+        tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
+        return Pass(tokenizer, CandidateTokens(tokenizer, settings.cached_candidates), keep)
+
+    return [make(budget, keep) for budget, keep in budgets]
+
+
+def _record(batch: BatchReport) -> None:
+    _pairs.add(batch.pairs)
+    _tokens.add(batch.tokens)
+    _fill.record(batch.tokens / batch.padded_tokens)
+    _batch_seconds.record(batch.seconds)
+    _batch_requests.record(batch.requests)
+
+
+def _query(request: messages.RerankRequest) -> QueryText:
+    for field in ("context", "title", "abstract"):
+        if len(value := getattr(request, field)) > MAX_TEXT:
+            raise InvalidField(field, f"{len(value)} characters", f"at most {MAX_TEXT}")
+    if not (request.context.strip() or request.title.strip() or request.abstract.strip()):
+        raise InvalidField("context", "", "a context, a title or an abstract: all three are empty")
+    if request.context.strip() and count_targets(request.context) != 1:
+        raise InvalidField("context", request.context, f"exactly one {TARGET}, found {count_targets(request.context)}")
+    return QueryText(request.context, request.title, request.abstract)
+
+
+def _candidates(request: messages.RerankRequest) -> list[Candidate]:
+    if not 1 <= len(request.candidates) <= MAX_CANDIDATES:
+        raise InvalidField("candidates", f"{len(request.candidates)} candidates", f"1 to {MAX_CANDIDATES}")
+    candidates, seen = [], dict[str, int]()
+    for i, one in enumerate(request.candidates):
+        where = f"candidates[{i}]"
+        if not one.paper_id:
+            raise InvalidField(f"{where}.paper_id", "", "the id of a paper")
+        if (before := seen.setdefault(one.paper_id, i)) != i:
+            raise InvalidField(f"{where}.paper_id", one.paper_id, f"an id of its own: candidates[{before}] has it too")
+        if one.rank < 1:
+            raise InvalidField(f"{where}.rank", one.rank, "the 1-indexed rank in the retrieved list")
+        if max(len(one.title), len(one.abstract)) > MAX_TEXT:
+            raise InvalidField(where, f"{max(len(one.title), len(one.abstract))} characters", f"at most {MAX_TEXT}")
+        text = CandidateText(one.title, one.abstract, tuple(one.citing_contexts))
+        candidates.append(Candidate(one.paper_id, one.revision, one.rank, text))
+    return candidates
+
+
+def _depth(asked: int) -> int:
+    if not 0 <= asked <= MAX_CANDIDATES:
+        raise InvalidField("depth", asked, f"0 (the default) to {MAX_CANDIDATES}")
+    return asked
+
+
+def _paper(ranked: RankedPaper) -> messages.RerankedPaper:
+    # A None leaves an optional field unset.
+    return messages.RerankedPaper(
+        paper_id=ranked.paper_id,
+        rank=ranked.rank,
+        score=ranked.score,
+        prior=ranked.prior,
+        text_gate=ranked.text_gate,
+        prior_gate=ranked.prior_gate,
+    )
+
+
+def _response(done: Reranking, model_hash: str) -> messages.RerankResponse:
+    return messages.RerankResponse(
+        papers=map(_paper, done.papers),
+        model_hash=model_hash,
+        scored=done.scored,
+        depth=done.depth,
+        partial_reason=done.partial.value,
+        queue_seconds=done.queue_seconds,
+        tokenize_seconds=done.tokenize_seconds,
+        inference_seconds=done.inference_seconds,
+    )

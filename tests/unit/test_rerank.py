@@ -1,0 +1,162 @@
+"""Rankings from scores, tokens kept by revision, and the passes over a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citewell.reranker.batching import PairQueue, QueueLimits
+from citewell.reranker.pairs import CandidateText, PairBatch, PairTokenizer, QueryText, TokenBudget
+from citewell.reranker.rerank import Candidate, CandidateTokens, Partial, Pass, Reranker, shortened, unscored
+from citewell.reranker.scorer import Floats, ScorerInfo
+from citewell.reranker.scores import rank_priors, ranking, sigmoid
+from citewell.runtime.errors import Unavailable
+from tests.tiny_models import tiny_tokenizer
+
+BUDGET = TokenBudget(context=16, query_title=4, query_abstract=0, candidate=20, window=64)
+
+
+class LengthScorer:
+    """Prefers long candidates: the logit is the number of real tokens."""
+
+    info = ScorerInfo("length", "0", "test", 1, 64)
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.unavailable_after = 10**9
+
+    async def score(self, batch: PairBatch, priors: Floats) -> Floats:
+        self.seen.append(len(priors))
+        if len(self.seen) > self.unavailable_after:
+            raise Unavailable("gone")
+        tokens = batch.attention_mask.sum(axis=1).astype(np.float32)
+        return np.stack([tokens, priors, priors], axis=1)
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def candidate(number: int, length: int, rank: int | None = None) -> Candidate:
+    return Candidate(f"p{number}", 1, rank or number, CandidateText("", "a " * length))
+
+
+def make_pass(budget: TokenBudget, keep: int) -> Pass:
+    tokenizer = PairTokenizer(tiny_tokenizer(), budget)
+    return Pass(tokenizer, CandidateTokens(tokenizer, 100), keep)
+
+
+@pytest.fixture
+async def scorer() -> LengthScorer:
+    return LengthScorer()
+
+
+@pytest.fixture
+async def queue(scorer: LengthScorer) -> AsyncIterator[PairQueue]:
+    queue = PairQueue(scorer, PairTokenizer(tiny_tokenizer(), BUDGET).pack, QueueLimits(400, 100, 1), time.monotonic)
+    queue.start()
+    yield queue
+    await queue.stop()
+
+
+QUERY = QueryText("see TARGETCIT for this", "title", "")
+
+
+async def test_scored_candidates_come_first_and_the_rest_keeps_its_order(queue: PairQueue) -> None:
+    reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, time.monotonic)
+    candidates = [candidate(4, 1), candidate(1, 2), candidate(2, 9), candidate(3, 5), candidate(5, 20)]
+    done = await reranker.rerank(QUERY, candidates, 3, 10, allow_partial=False)
+    assert [paper.paper_id for paper in done.papers] == ["p2", "p3", "p1", "p4", "p5"]
+    assert [paper.rank for paper in done.papers] == [1, 2, 3, 4, 5]
+    assert [paper.score is None for paper in done.papers] == [False, False, False, True, True]
+    assert (done.depth, done.scored, done.partial) == (3, 3, Partial.NO)
+    assert done.papers[0].prior == pytest.approx(0.95**2)
+
+
+async def test_two_passes_show_the_best_of_the_first_in_full(queue: PairQueue, scorer: LengthScorer) -> None:
+    short = shortened(BUDGET, 0.5)
+    assert (short.context, short.candidate, short.window) == (8, 10, 64)
+    reranker = Reranker(queue, [make_pass(short, 1000), make_pass(BUDGET, 2)], 0.95, time.monotonic)
+    candidates = [candidate(1, 3), candidate(2, 12), candidate(3, 18), candidate(4, 8)]
+    done = await reranker.rerank(QUERY, candidates, 4, 10, allow_partial=False)
+    assert scorer.seen == [4, 2]
+    # Cut to ten tokens, 2 and 3 look alike; in full, 3 is the longer.
+    assert [paper.paper_id for paper in done.papers] == ["p3", "p2", "p4", "p1"]
+
+
+async def test_a_model_out_of_reach_leaves_the_order_if_that_is_allowed(queue: PairQueue, scorer: LengthScorer) -> None:
+    reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, time.monotonic)
+    scorer.unavailable_after = 0
+    with pytest.raises(Unavailable):
+        await reranker.rerank(QUERY, [candidate(1, 3)], 4, 10, allow_partial=False)
+    done = await reranker.rerank(QUERY, [candidate(1, 3), candidate(2, 9)], 4, 10, allow_partial=True)
+    assert (done.partial, done.scored) == (Partial.UNAVAILABLE, 0)
+    assert [paper.paper_id for paper in done.papers] == ["p1", "p2"]
+
+
+def test_without_a_model_candidates_keep_their_order() -> None:
+    done = unscored([candidate(1, 1, rank=2), candidate(2, 1, rank=1)], 50, 0.9)
+    assert [(paper.paper_id, paper.rank, paper.score) for paper in done.papers] == [("p2", 1, None), ("p1", 2, None)]
+    assert (done.partial, done.scored, done.depth) == (Partial.NO_MODEL, 0, 2)
+    assert [paper.prior for paper in done.papers] == pytest.approx([0.9, 0.81])
+
+
+def test_tokens_are_kept_by_paper_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = PairTokenizer(tiny_tokenizer(), BUDGET)
+    tokenized: list[int] = []
+    real = tokenizer.candidates
+    monkeypatch.setattr(tokenizer, "candidates", lambda texts: (tokenized.append(len(texts)), real(texts))[1])
+    kept = CandidateTokens(tokenizer, 2)
+    old, new = candidate(1, 3), Candidate("p1", 2, 1, CandidateText("", "b b"))
+    assert len(kept.of([old])[0]) == 3
+    assert len(kept.of([old, new])[1]) == 2, "another revision is another text"
+    kept.of([old, new])
+    assert tokenized == [1, 1, 0]
+    kept.of([candidate(2, 1), candidate(3, 1)])  # push both out
+    kept.of([old])
+    assert tokenized == [1, 1, 0, 2, 1]
+
+
+@given(st.lists(st.floats(-30, 30, width=32) | st.just(float("nan")), min_size=1, max_size=20))
+def test_ranking_is_by_score_with_ties_by_id_and_the_unscored_last(logits: list[float]) -> None:
+    ids = [f"p{i:02}" for i in reversed(range(len(logits)))]
+    scores = np.array([[logit, 0.5, 0.5] for logit in logits], np.float32)
+    papers = ranking(ids, rank_priors(range(1, len(ids) + 1), 0.95), scores)
+    scored = [paper for paper in papers if paper.score is not None]
+    assert papers[: len(scored)] == scored
+    assert [(-paper.score, paper.paper_id) for paper in scored] == sorted((-p.score, p.paper_id) for p in scored)
+    assert [p.paper_id for p in papers[len(scored) :]] == [i for i, x in zip(ids, logits, strict=True) if np.isnan(x)]
+    assert [paper.rank for paper in papers] == list(range(1, len(papers) + 1))
+
+
+def test_sigmoid_tells_good_candidates_apart() -> None:
+    assert sigmoid(20.0) < sigmoid(21.0) < 1.0
+    assert sigmoid(-800.0) == pytest.approx(0.0)
+    assert sigmoid(0.0) == 0.5
+
+
+def test_budgets_too_small_for_two_passes_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 8"):
+        shortened(BUDGET, 0.2)
+
+
+def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
+    from citewell.reranker.model_files import RerankerUnusable, read_model_folder
+    from tests.tiny_models import write_tiny_davinci
+
+    folder = write_tiny_davinci(tmp_path / "model")
+    first = read_model_folder(folder)
+    assert first.description.budget.candidate == 20
+    assert first.hash != read_model_folder(write_tiny_davinci(tmp_path / "other", seed=1)).hash
+    (folder / "davinci.json").write_text('{"budget": {}}')
+    with pytest.raises(RerankerUnusable, match=r"davinci\.json cannot be read"):
+        read_model_folder(folder)
+    (folder / "head.onnx").unlink()
+    with pytest.raises(RerankerUnusable, match=r"has no head\.onnx"):
+        read_model_folder(folder)
