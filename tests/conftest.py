@@ -1,3 +1,49 @@
-"""What every test may ask for."""
+"""What every test may ask for, and what may be left out where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+# What these need no machine has by itself. Every other skip is a failure in CI, where all of it is to be there.
+_MAY_BE_SKIPPED = ("data", "qdrant_server", "gpu")
+_NEEDED = {"data": "CITEWELL_DATA", "qdrant_server": "CITEWELL_TEST_QDRANT_URL"}
+_CI = os.environ.get("CI") == "true"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="fault tests: many seeds and long outages")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, variable in _NEEDED.items():
+            if item.get_closest_marker(marker) and not os.environ.get(variable):
+                item.add_marker(pytest.mark.skip(reason=f"{variable} is not set"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if _CI and report.skipped and not any(item.get_closest_marker(marker) for marker in _MAY_BE_SKIPPED):
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if _CI and report.skipped:  # a whole module
+        _fail(report)
+    return report
+
+
+def _fail(report: Any) -> None:
+    if not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"

@@ -1,0 +1,81 @@
+# Every target that CI calls, and a few for people. Stamps below .venv and .cache make repeated runs quick.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+BIN := .venv/bin
+BUF := .cache/buf/node_modules/.bin/buf
+BUF_VERSION := 1.75.0
+PAPERS ?= 88000
+PIP := $(BIN)/pip --disable-pip-version-check -q
+have = $(shell command -v $(1) 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults repro report lock settings-page clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.venv/pip: ; $(PYTHON) -m venv .venv && touch $@
+
+.venv/embedded: .venv/pip pyproject.toml requirements.lock
+	$(PIP) install -c requirements.lock -e '.[embedded]' && touch $@
+
+.venv/dev: .venv/embedded
+	$(PIP) install -c requirements.lock -e '.[dev,lab]' && touch $@
+
+setup: .venv/embedded ## A .venv with what five services on one machine need
+setup-dev: .venv/dev $(if $(call have,npm),$(BUF)) ## And what tests, linters and the lab need
+
+$(BUF):
+	npm install --silent --no-fund --no-audit --prefix .cache/buf @bufbuild/buf@$(BUF_VERSION)
+
+setup-kafka: .cache/kafka-libs/.complete ## The jars of a Kafka broker for tests (needs Java 17 and Maven)
+.cache/kafka-libs/.complete: deploy/kafka/pom.xml
+	mvn -q -f deploy/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.cache/kafka-libs
+	touch $@
+
+setup-triton: .venv-triton/complete ## A Triton server for tests, in its own environment
+.venv-triton/complete: deploy/triton/requirements.txt
+	$(PYTHON) -m venv .venv-triton
+	.venv-triton/bin/pip --disable-pip-version-check -q install -r $< && touch $@
+
+demo: setup ## The whole system at work on an invented corpus (no torch, no Java)
+	$(BIN)/citewell demo
+
+test: setup-dev $(if $(and $(call have,java),$(call have,mvn)),setup-kafka) setup-triton ## Everything that needs no data, GPU or Qdrant server
+	$(BIN)/python -m pytest
+
+lint: setup-dev ## ruff
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup-dev ## mypy --strict
+	$(BIN)/mypy
+
+protos: setup-dev ## Writes the stubs of the contracts anew
+	deploy/generate-stubs.sh
+
+protos-check: setup-dev ## Contracts lint clean, stubs are fresh
+	@if [ -x $(BUF) ]; then cd protos && ../$(BUF) lint; else echo "buf lint left out: npm is missing"; fi
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && deploy/generate-stubs.sh "$$fresh" && \
+	  for stub in $$(cd "$$fresh" && find . -name '*_pb2*'); do \
+	    cmp -s "$$fresh/$$stub" "services/$$stub" || { echo "stale: services/$${stub#./}; run make protos"; exit 1; }; done
+
+bench: setup-dev ## Latency, memory and recall on a demo world of PAPERS=88000
+	$(BIN)/python -m tests.load.bench --papers $(PAPERS)
+
+load: setup-dev ## A short open-loop load test of Recommend
+	$(BIN)/python -m tests.load.open_loop
+
+faults: setup-dev ## The long fault suite
+	$(BIN)/python -m pytest tests/faults --long
+
+repro: setup-dev ## Published and own figures again, from the data named by CITEWELL_DATA
+	$(BIN)/python -m pytest tests/repro -m data
+
+settings-page: setup ## Writes deploy/docs/settings.md from the settings' docstrings
+	$(BIN)/python deploy/settings_page.py > deploy/docs/settings.md
+
+lock: setup-dev ## Writes requirements.lock from what is installed
+	$(BIN)/pip freeze --exclude-editable | LC_ALL=C sort -f > requirements.lock
+
+clean: ## Removes what was built, not what was downloaded
+	rm -rf build dist .citewell .pytest_cache .mypy_cache .ruff_cache .hypothesis services/*.egg-info
