@@ -123,6 +123,18 @@ def read_splits(folder: Path, on_reject: OnReject) -> Iterator[SplitRecord]:
                 on_reject(Reject(path.name, line, "a split entry needs a context_id"))
 
 
+def raw_members(folder: Path, what: str) -> Iterator[dict[str, Any]]:
+    """The entries of a JSON lines file ("papers" or "contexts") as they stand, for what belongs to it row by row."""
+    for path, line, _, member in _members(folder, what, _refuse):
+        if not isinstance(member, dict):
+            raise Malformed(f"{path.name}, line {line}: expected a JSON object")
+        yield member
+
+
+def _refuse(reject: Reject) -> None:
+    raise Malformed(f"{reject.file}, line {reject.line}: {reject.reason}")
+
+
 def _members(folder: Path, what: str, on_reject: OnReject) -> Iterator[tuple[Path, int, str | None, Any]]:
     """(file, line, key, JSON value) of every entry; the key is None in JSON lines, where the entry holds its id."""
     for name in (f"{what}.jsonl.gz", f"{what}.jsonl"):

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citewell.lab.dataset import Dataset
+from citewell.lab.readers import raw_members
+from citewell.profiler.encoder import TextEncoder
 from citewell.profiler.profiles import Vectors, normalised
 from citewell.scholarly.contexts import normalise
 
@@ -25,6 +27,9 @@ Keys = NDArray[np.uint64]
 Encode = Callable[[Sequence[str]], Vectors]
 _KEY = np.uint64
 _BATCH = 2048
+SAMPLE = 64
+"""Texts encoded again to see whether imported vectors are the named encoder's."""
+SAME = 0.999
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,3 +145,29 @@ def encode_missing(
         vectors = encode([text(int(row)) for row in rows])
         cache.add(keys[rows], normalised(vectors), np.linalg.norm(vectors, axis=1), source)
         on_progress(min(start + _BATCH, len(missing)), len(missing))
+
+
+def import_vectors(folder: Path, what: str, vectors: Path, cache: Path, encoder: TextEncoder, source: str) -> float:
+    """Files vectors made elsewhere under an encoder that makes the same ones; returns the lowest cosine of a sample.
+
+    Row by row they belong to the entries of `folder`'s JSON lines, as printed there.
+    """
+    fields = ("title", "abstract") if what == "papers" else ("text",)
+    texts = [[member[field] for field in fields] for member in raw_members(folder, what)]
+    unit = np.load(vectors / f"{folder.name}.{what}.f16.npy", mmap_mode="r")
+    norms = np.load(vectors / f"{folder.name}.{what}.norms.npy")
+    if not len(texts) == len(unit) == len(norms):
+        raise ValueError(f"{len(texts)} {what} but {len(unit)} vectors and {len(norms)} norms")
+    sample = np.random.default_rng(0).choice(len(texts), min(SAMPLE, len(texts)), replace=False)
+    made = encoder.encode([encoder.paper_text(*texts[at]) if what == "papers" else texts[at][0] for at in sample])
+    agreement = float(np.einsum("nd,nd->n", normalised(made), normalised(unit[sample])).min())
+    if agreement < SAME:
+        raise ValueError(
+            f"these {what} are not of {encoder.model_id}: a sample agrees to a cosine of {agreement:.4f} only"
+        )
+    store = VectorCache(cache, encoder.model_hash)
+    keys = keys_of(text_key(*text) for text in texts)
+    rows = store.missing(keys)
+    if len(rows):
+        store.add(keys[rows], unit[rows], norms[rows], source)
+    return agreement

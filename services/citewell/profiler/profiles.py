@@ -28,6 +28,8 @@ class ProfileWeights:
 
     alpha: float
     beta: float
+    shrinkage: float = 0.0
+    """κ: what others say is divided by |N_in| + κ instead of |N_in|, so that few voices count less. eq. 3 has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ def sum_citations(cited: NDArray[np.integer[Any]], contexts: Fixed, contents: Fi
 def profile(content: NDArray[Any], sums: ProfileSums, weights: ProfileWeights) -> Vectors:
     """v̂_i of eq. 3, for one paper or a stack; the content itself where nobody cites the paper."""
     said = weights.alpha * from_fixed(sums.contexts) + weights.beta * from_fixed(sums.contents)
-    vector: Vectors = (content + said / np.maximum(sums.count, 1)[..., None]).astype(np.float32)
+    voices = np.maximum(sums.count + weights.shrinkage, 1.0)
+    vector: Vectors = (content + said / voices[..., None]).astype(np.float32)
     return vector
 
 

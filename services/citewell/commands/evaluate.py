@@ -1,0 +1,157 @@
+"""`citewell evaluate`: retrieval systems measured on a data set, by a protocol that asserts itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+
+from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare, source_of
+from citewell.lab.metrics import METRICS, Estimate, compare, estimate
+from citewell.lab.protocol import Leak, Mode, counts
+from citewell.lab.readers import SPLITS
+from citewell.lab.retrieval import Ranking, search
+from citewell.lab.vectors import import_vectors
+from citewell.profiler.encoder_files import DEFAULT_ENCODER
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
+TheMode = Annotated[Mode, typer.Option("--mode", help="Which protocol the figures follow.")]
+Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.")]
+Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")]
+Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
+PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
+ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
+DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"
+SEED = 2026
+
+
+@app.command("run")
+def run(
+    data: Data,
+    mode: TheMode,
+    split: Split = "validation",
+    system: Annotated[list[str] | None, typer.Option(help=f"Any of {', '.join(SYSTEMS)}; all by default.")] = None,
+    against: Annotated[
+        str, typer.Option(help="The system the others are compared with, on the same queries.")
+    ] = "profiler",
+    titles_only: Annotated[bool, typer.Option(help="As if no paper had an abstract.")] = False,
+    encoder: Encoder = DEFAULT_ENCODER,
+    paper_tokens: PaperTokens = 0,
+    context_tokens: ContextTokens = 0,
+    raw: Annotated[bool, typer.Option(help="Vectors as the model gives them, not at length one.")] = False,
+    cache: Cache = DEFAULT_CACHE,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")] = None,
+) -> None:
+    """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
+    encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
+    with _failing_clearly(), _progress() as on_progress:
+        experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
+        rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
+    console = Console()
+    for what, count in counts(experiment.data, experiment.task).items():
+        console.print(f"{what}: {count:,}", highlight=False)
+    console.print(f"mode: {mode.value}; vectors: {experiment.vectors.provenance}", highlight=False)
+    figures = _figures(experiment, rankings, against)
+    console.print(_table(figures, against))
+    if json_out:
+        stated = {"counts": counts(experiment.data, experiment.task), "mode": mode.value, "systems": figures}
+        json_out.write_text(json.dumps(stated, indent=1))
+
+
+@app.command("import-vectors")
+def import_(
+    data: Data,
+    vectors: Annotated[Path, typer.Argument(help="Folder with <set>.papers.npy, <set>.contexts.npy and .norms.npy.")],
+    source: Annotated[str, typer.Option(help="How they were made, for the report.")],
+    encoder: Encoder = DEFAULT_ENCODER,
+    paper_tokens: PaperTokens = 0,
+    context_tokens: ContextTokens = 0,
+    cache: Cache = DEFAULT_CACHE,
+) -> None:
+    """Takes over vectors made elsewhere, row by row of the data set's files, after encoding a sample to compare."""
+    for what, encoding_of in zip(
+        ("papers", "contexts"), Encoding(encoder, paper_tokens, context_tokens).load(), strict=True
+    ):
+        agreement = import_vectors(data, what, vectors, cache, encoding_of, source)
+        typer.echo(f"{what}: sample agrees to a cosine of {agreement:.5f} with {source_of(encoding_of)}")
+
+
+def _search(experiment: Experiment, name: str, on_progress: OnProgress) -> Ranking:
+    if name not in SYSTEMS:
+        raise typer.BadParameter(f"{name!r} is no system; known: {', '.join(SYSTEMS)}", param_hint="--system")
+    return search(
+        experiment.system(name),
+        experiment.data,
+        experiment.task,
+        10,
+        experiment.order,
+        lambda done, total: on_progress(name, done, total),
+    )
+
+
+def _figures(experiment: Experiment, rankings: dict[str, Ranking], against: str) -> dict[str, dict[str, object]]:
+    clusters = experiment.data.contexts.citing[experiment.task.queries]
+    made: dict[str, dict[str, object]] = {}
+    for name, ranking in rankings.items():
+        rng = np.random.default_rng(SEED)
+        made[name] = {metric: asdict(estimate(metric, ranking.gold, rng, clusters)) for metric in METRICS}
+        made[name]["seconds"] = ranking.seconds
+        if against in rankings and name != against:
+            difference = compare("MRR", ranking.gold, rankings[against].gold, rng, clusters)
+            made[name]["against"] = asdict(difference)
+    return made
+
+
+def _table(figures: dict[str, dict[str, object]], against: str) -> Table:
+    shown = ("MRR", "R@10", "R@50", "R@300", "NDCG@10")
+    table = Table("system", *shown, f"MRR minus {against}", "p", "seconds")
+    for name, figure in figures.items():
+        cells = [Estimate(**figure[metric]) for metric in shown]  # type: ignore[arg-type]
+        difference = figure.get("against")
+        table.add_row(
+            name,
+            *(f"{cell.mean:.1f} [{cell.low:.1f}, {cell.high:.1f}]" for cell in cells),
+            f"{difference['mean']:+.1f} [{difference['low']:+.1f}, {difference['high']:+.1f}]"
+            if isinstance(difference, dict)
+            else "",
+            f"{difference['p']:.2g}" if isinstance(difference, dict) else "",
+            f"{figure['seconds']:.0f}",
+        )
+    return table
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, int] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)  # type: ignore[arg-type]
+
+        yield on_progress
+
+
+@contextmanager
+def _failing_clearly() -> Iterator[None]:
+    try:
+        yield
+    except Leak as leak:
+        typer.echo(f"The protocol is broken, no figures: {leak}", err=True)
+        raise typer.Exit(2) from None
+    except (ValueError, OSError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
