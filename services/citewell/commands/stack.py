@@ -131,13 +131,14 @@ class Stack:
             "CITEWELL_PROFILER__INDEX_ADDRESS": addresses["index"],
             "CITEWELL_INGESTION__PROFILER_ADDRESS": addresses["profiler"],
         }
-        if not self.cluster:
-            told |= {
-                "CITEWELL_PROFILER__DATA": str(self.data),
-                "CITEWELL_INGESTION__DATA": str(self.data),
-                "CITEWELL_INDEX__DATA": str(self.data / "index"),
-            }
-        return {"PYTHONUNBUFFERED": "1", **os.environ, **told, **self.settings}
+        if self.cluster:  # ledger and log are where the environment says
+            return {"CITEWELL_INDEX__FOLDER": str(self.data / "index"), **os.environ, **told, **self.settings}
+        told |= {
+            "CITEWELL_PROFILER__LEDGER_URL": f"sqlite:///{self.data / 'ledger.sqlite'}",
+            "CITEWELL_INGESTION__LOG__PATH": str(self.data / "log.sqlite"),
+            "CITEWELL_INDEX__FOLDER": str(self.data / "index"),
+        }
+        return {**os.environ, **told, **self.settings}
 
     def log(self, service: str) -> Path:
         return self.data / "logs" / f"{service}.log"
