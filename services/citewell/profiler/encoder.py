@@ -46,6 +46,13 @@ class TextEncoder(Protocol):
     @property
     def max_tokens(self) -> int: ...
 
+    @property
+    def runtime(self) -> str:
+        """What computes it, for people: "openvino bf16"."""
+
+    def cuts(self, text: str) -> bool:
+        """Whether the text is longer than the window."""
+
     def paper_text(self, title: str, abstract: str) -> str:
         """T ⊕ A as this model wants it."""
 
@@ -65,6 +72,7 @@ class GraphEncoder:
         strip_markers: bool,
         batch_tokens: int,
         precision: str,
+        runtime: str,
     ) -> None:
         self._files = files
         self._session = session
@@ -77,6 +85,7 @@ class GraphEncoder:
         self._separator = files.sep_token if files.pooling is Pooling.CLS else ". "
         self.model_id = files.name
         self.max_tokens = max_tokens
+        self.runtime = runtime
         rules = {
             "weights": files.weights_hash,
             "pooling": files.pooling,
@@ -92,6 +101,10 @@ class GraphEncoder:
 
     def paper_text(self, title: str, abstract: str) -> str:
         return self._separator.join(part for part in (normalise(title), normalise(abstract)) if part)
+
+    def cuts(self, text: str) -> bool:
+        prepared, _ = self._prepared(text)
+        return len(self._tokenizer.encode(prepared)) > self.max_tokens
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         tokens = self.tokenize(texts)
@@ -189,4 +202,5 @@ def load_encoder(
         batch_tokens=batch_tokens,
         # What int8 does to a vector is the runtime's; fp32 and bf16 mean the same everywhere.
         precision=f"{wanted}-{engine}" if wanted is Precision.INT8 else wanted,
+        runtime=f"{engine} {wanted}",
     )
