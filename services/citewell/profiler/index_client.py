@@ -1,0 +1,126 @@
+"""The index as the projector writes it, over gRPC."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import grpc
+import numpy as np
+
+from citewell.index.v1 import index_pb2, index_pb2_grpc
+from citewell.profiler.ledger.points import EXTRACTOR, PaperPoint, SpanPoint
+from citewell.profiler.ledger.views import View
+from citewell.profiler.profiles import Vectors
+from citewell.runtime.channels import invoke
+from citewell.types.messages import date_from_message, date_to_message, paper_from_message, paper_to_message
+
+# Keeps a message well below the size limit: a point takes up to 60 KB at its largest abstract.
+POINTS_PER_MESSAGE = 256
+SCHEMA_VERSION = 1
+WRITE_SECONDS = 60.0
+
+
+class IndexClient:
+    """An `IndexWriter`."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = index_pb2_grpc.IndexServiceStub(channel)
+
+    async def create_view(self, view: View) -> None:
+        request = index_pb2.CreateViewRequest(
+            index_view=view.name,
+            epoch=view.epoch,
+            model_hash=view.model.hash,
+            dimension=view.model.dimension,
+            settings_hash=settings_hash(view),
+        )
+        await invoke(self._stub.CreateView, request, "index.CreateView", at_most=WRITE_SECONDS)
+
+    async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
+        points = [*map(_paper_message, papers), *map(_span_message, spans)]
+        for at in range(0, len(points), POINTS_PER_MESSAGE):
+            some = points[at : at + POINTS_PER_MESSAGE]
+            request = index_pb2.UpsertRequest(
+                index_view=view.name,
+                epoch=view.epoch,
+                papers=[point for point in some if isinstance(point, index_pb2.PaperPoint)],
+                spans=[point for point in some if isinstance(point, index_pb2.SpanPoint)],
+            )
+            await invoke(self._stub.Upsert, request, "index.Upsert", at_most=WRITE_SECONDS)
+
+    async def serve_view(self, name: str) -> None:
+        request = index_pb2.ServeViewRequest(index_view=name)
+        await invoke(self._stub.ServeView, request, "index.ServeView", at_most=WRITE_SECONDS)
+
+    async def drop_view(self, name: str) -> None:
+        request = index_pb2.DropViewRequest(index_view=name)
+        await invoke(self._stub.DropView, request, "index.DropView", at_most=WRITE_SECONDS)
+
+    async def read_points(
+        self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
+    ) -> tuple[list[PaperPoint], list[SpanPoint]]:
+        request = index_pb2.ReadPointsRequest(index_view=view, paper_ids=paper_ids, span_keys=span_keys)
+        response = await invoke(self._stub.ReadPoints, request, "index.ReadPoints", at_most=WRITE_SECONDS)
+        return [_paper_point(message) for message in response.papers], [
+            _span_point(message) for message in response.spans
+        ]
+
+
+def settings_hash(view: View) -> str:
+    """Over what else, beside the model, decides what a view's points look like."""
+    text = f"{view.weights.alpha!r} {view.weights.beta!r} {EXTRACTOR} schema {SCHEMA_VERSION}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _paper_message(point: PaperPoint) -> index_pb2.PaperPoint:
+    return index_pb2.PaperPoint(
+        paper=paper_to_message(point.paper),
+        profile=point.profile,
+        content=point.content,
+        version=point.version,
+        hidden=point.hidden,
+    )
+
+
+def _span_message(point: SpanPoint) -> index_pb2.SpanPoint:
+    return index_pb2.SpanPoint(
+        key=point.key,
+        citing_id=point.citing_id,
+        cited_id=point.cited_id,
+        text=point.text,
+        vector=point.vector,
+        published=date_to_message(point.published),
+        revision=point.revision,
+        version=point.version,
+        hidden=point.hidden,
+        extractor_hash=EXTRACTOR,
+    )
+
+
+def _paper_point(message: index_pb2.PaperPoint) -> PaperPoint:
+    return PaperPoint(
+        paper_from_message(message.paper),
+        _vector(message.profile),
+        _vector(message.content),
+        message.version,
+        message.hidden,
+    )
+
+
+def _span_point(message: index_pb2.SpanPoint) -> SpanPoint:
+    return SpanPoint(
+        message.key,
+        message.citing_id,
+        message.cited_id,
+        message.text,
+        _vector(message.vector),
+        date_from_message(message.published, "published"),
+        message.revision,
+        message.version,
+        message.hidden,
+    )
+
+
+def _vector(values: Sequence[float]) -> Vectors:
+    return np.asarray(values, dtype=np.float32)

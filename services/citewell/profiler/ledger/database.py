@@ -1,0 +1,184 @@
+"""SQLite and PostgreSQL behind one face: transactions that lock before they read, migrations, errors in our words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from citewell.runtime.errors import CitewellError, FailedPrecondition, StorageFull, Unavailable
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+# Below every database's limit of parameters in one statement.
+PARAMETERS = 900
+
+_STRUCTURE_LOCK = 0x63697465  # "cite", of PostgreSQL's advisory locks
+_BUSY_SECONDS = 30.0
+
+
+Rows = Sequence[Mapping[str, Any]]
+Item = TypeVar("Item")
+
+
+class Conflict(Exception):
+    """Another process was in the way; the same transaction works when tried again."""
+
+
+class Database:
+    """One ledger's connections. Safe to share among threads."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = make_url(url)
+            self.is_sqlite = parsed.get_backend_name() == "sqlite"
+            if self.is_sqlite:
+                self._engine = _sqlite_engine(parsed)
+            else:
+                parsed = parsed.set(drivername=parsed.drivername.replace("postgresql", "postgresql+psycopg", 1))
+                self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+            raise FailedPrecondition(
+                f"ledger_url {url.split('@')[-1]!r} cannot be used ({error}); expected sqlite:///path or postgresql://…",
+                reason="LEDGER_URL",
+            ) from None
+        # SQLite has one writer; waiting here is fair and quick, its own busy handler sleeps.
+        self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
+
+    @contextmanager
+    def writing(self, *, alone: bool = False) -> Iterator[Connection]:
+        """A transaction that changes the ledger. `alone` keeps out every other one: for changes to views and ids."""
+        with self._writer, _in_our_words(), self._engine.connect() as connection:
+            connection = connection.execution_options(citewell_write=True)
+            with connection.begin():
+                if not self.is_sqlite:
+                    shared = "" if alone else "_shared"
+                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{shared}({_STRUCTURE_LOCK})")
+                yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees the ledger as it stood at one moment."""
+        with _in_our_words(), self._engine.connect() as connection:
+            if not self.is_sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
+    def insert_missing(self, connection: Connection, table: sa.Table, rows: Rows) -> None:
+        """Inserts the rows whose keys are not there; the first writer wins."""
+        if rows:
+            connection.execute(self._insert(table).on_conflict_do_nothing(), rows)
+
+    def upsert(self, connection: Connection, table: sa.Table, rows: Rows, where: Any = None) -> None:
+        """Inserts the rows, or replaces those whose keys are there (and meet `where`)."""
+        if not rows:
+            return
+        statement = self._insert(table)
+        keys = [column.name for column in table.primary_key]
+        changes = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes, where=where), rows)
+
+    def _insert(self, table: sa.Table) -> Any:
+        """INSERT … ON CONFLICT, which both engines spell alike."""
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def migrate(self, revision: str = "head") -> None:
+        """Brings the tables to a revision; FailedPrecondition when a newer citewell wrote them."""
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        script = ScriptDirectory.from_config(config)
+        with self.reading() as connection:
+            current = MigrationContext.configure(connection).get_current_revision()
+        known = [entry.revision for entry in script.walk_revisions()]
+        if current is not None and current not in known:
+            raise FailedPrecondition(
+                f"the ledger has schema {current!r}, this citewell knows up to {known[0]!r}; start the newer citewell",
+                reason="SCHEMA_VERSION",
+                found=current,
+                known=known[0],
+            )
+        wanted = script.get_current_head() if revision == "head" else revision
+        if current == wanted:
+            return
+        with self.writing(alone=True) as connection:
+            config.attributes["connection"] = connection
+            current = MigrationContext.configure(connection).get_current_revision()
+            down = revision == "base" or (current in known and revision in known[known.index(current) :])
+            (command.downgrade if down else command.upgrade)(config, revision)
+
+
+def select_in(
+    connection: Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], wanted: Iterable[Any]
+) -> Iterator[sa.Row[Any]]:
+    """The query's rows whose column is one of the values wanted, however many these are."""
+    for some in chunks(sorted(set(wanted))):
+        yield from connection.execute(query.where(column.in_(some)))
+
+
+def chunks(items: Sequence[Item], size: int = PARAMETERS) -> Iterator[Sequence[Item]]:
+    """The items in runs of at most `size`."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    if url.database and url.database != ":memory:":
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # we begin transactions ourselves, below
+        for pragma in (
+            "page_size = 8192",  # a row of sums takes 6 KB at 384 dimensions
+            "journal_mode = WAL",
+            "synchronous = FULL",  # the log forgets an event once we say it is applied
+            "cache_size = -65536",
+            "temp_store = MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("citewell_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        raise _translated(error) from error
+
+
+def _translated(error: DBAPIError) -> Exception:
+    words, state = str(error.orig), getattr(error.orig, "sqlstate", None)
+    if state in ("40P01", "40001") or "database is locked" in words:
+        return Conflict(words)
+    if state == "53100" or "disk is full" in words or "disk I/O error" in words:
+        return StorageFull(f"the ledger's disk is full: nothing of this call was written ({words})")
+    if "file is not a database" in words or "malformed" in words:
+        return FailedPrecondition(f"the ledger's file is damaged or no ledger ({words})", reason="LEDGER_DAMAGED")
+    if error.connection_invalidated or (state or "").startswith(("08", "57")) or "unable to open" in words:
+        return Unavailable(f"the ledger's database does not answer: {words.splitlines()[0]}", stage="ledger")
+    if isinstance(error, sa.exc.OperationalError) and state is None and not isinstance(error, CitewellError):
+        return Unavailable(f"the ledger's database does not answer: {words.splitlines()[0]}", stage="ledger")
+    return error

@@ -1,0 +1,107 @@
+"""New texts become fixed-point vectors: the publisher's where it sent good ones, else the encoder's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.profiler.ledger.facts import PaperText, Text, TextKey
+from citewell.profiler.profiles import Fixed, to_fixed
+from citewell.runtime.errors import FailedPrecondition, Internal
+from citewell.scholarly.publications import InvalidPublication
+
+
+class Encoder(Protocol):
+    """ENC1, as far as the ledger needs it."""
+
+    @property
+    def model_id(self) -> str: ...
+
+    @property
+    def model_hash(self) -> str: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    def paper_text(self, title: str, abstract: str) -> str: ...
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SuppliedVector:
+    """A vector that came with a publication."""
+
+    text_hash: bytes
+    model_hash: str
+    values: bytes
+
+
+class Encoders:
+    """The encoders of this process, by name and by hash; loaded when first asked for."""
+
+    def __init__(self, load: Callable[[str], Encoder]) -> None:
+        self._load = load
+        self._by_name: dict[str, Encoder] = {}
+
+    def named(self, name: str) -> Encoder:
+        if name not in self._by_name:
+            self._by_name[name] = self._load(name)
+        return self._by_name[name]
+
+    def of_model(self, name: str, model_hash: str) -> Encoder:
+        """The encoder of that name, which must still be the one the ledger knows."""
+        encoder = self.named(name)
+        if encoder.model_hash != model_hash:
+            raise FailedPrecondition(
+                f"the ledger was written by encoder {name!r} with hash {model_hash}; the one of that name here has "
+                f"hash {encoder.model_hash}: use the same weights, window and precision, or rebuild with a new encoder",
+                reason="ENCODER_MISMATCH",
+                found=encoder.model_hash,
+                expected=model_hash,
+            )
+        return encoder
+
+
+def prepared(encoder: Encoder, text: Text) -> str:
+    """The text as the encoder gets it; its SHA-256 is what a publisher names."""
+    return encoder.paper_text(text.title, text.abstract) if isinstance(text, PaperText) else text.text
+
+
+def supplied_vectors(
+    vectors: Iterable[SuppliedVector], encoder: Encoder, texts: Mapping[TextKey, Text]
+) -> dict[TextKey, Fixed]:
+    """Those made with this encoder for one of these texts; InvalidPublication for one that cannot be its vector."""
+    wanted = list(vectors)
+    if not any(vector.model_hash == encoder.model_hash for vector in wanted):
+        return {}
+    keys = {hashlib.sha256(prepared(encoder, text).encode()).digest(): key for key, text in texts.items()}
+    found: dict[TextKey, Fixed] = {}
+    for number, vector in enumerate(wanted):
+        if vector.model_hash != encoder.model_hash or vector.text_hash not in keys:
+            continue
+        size = 4 * encoder.dimension
+        if len(vector.values) != size:
+            raise InvalidPublication(
+                f"vectors[{number}].values", f"{len(vector.values)} bytes", f"{size} bytes: {encoder.dimension} floats"
+            )
+        try:
+            found[keys[vector.text_hash]] = to_fixed(np.frombuffer(vector.values, "<f4"))
+        except ValueError as error:
+            raise InvalidPublication(f"vectors[{number}].values", "a bad component", str(error)) from None
+    return found
+
+
+def encode(encoder: Encoder, texts: Mapping[TextKey, Text]) -> dict[TextKey, Fixed]:
+    """The vectors of all texts, encoded at once."""
+    if not texts:
+        return {}
+    vectors = encoder.encode([prepared(encoder, text) for text in texts.values()])
+    if vectors.shape != (len(texts), encoder.dimension):
+        raise Internal(f"the encoder {encoder.model_id!r} gave vectors of shape {vectors.shape}")
+    return dict(zip(texts, to_fixed(vectors), strict=True))

@@ -1,0 +1,192 @@
+"""The ledger: events in, each exactly once in effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import progress, schema
+from citewell.profiler.ledger.database import Conflict, Database, chunks
+from citewell.profiler.ledger.encoding import Encoders, SuppliedVector, encode, supplied_vectors
+from citewell.profiler.ledger.facts import Text, TextKey, alias, texts_of
+from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
+from citewell.profiler.ledger.rules import Batch, Outcome, Position, Result, SourcedEvent
+from citewell.profiler.ledger.sums import (
+    Model,
+    VectorsMissing,
+    add_to_year_sums,
+    read_models,
+    read_vectors,
+    stored_keys,
+    write_vectors,
+    year_sums_of,
+)
+from citewell.profiler.profiles import Fixed
+from citewell.runtime import faults
+from citewell.runtime.errors import Unavailable
+from citewell.scholarly.publications import InvalidPublication, Publication, validate
+
+# Another process can be in the way a few times in a row, not for ever.
+TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingEvent:
+    """An event with the vectors its publisher sent along."""
+
+    sourced: SourcedEvent
+    vectors: tuple[SuppliedVector, ...] = ()
+
+
+Encoded = dict[str, dict[TextKey, Fixed]]
+"""model → text → vector, made outside the transaction."""
+
+
+class Ledger:
+    """Applies events and tells what became of them. Blocking; several threads and processes may share one database."""
+
+    def __init__(self, database: Database, encoders: Encoders) -> None:
+        self.database, self.encoders = database, encoders
+
+    def apply(self, events: Sequence[IncomingEvent]) -> list[Result]:
+        """Applies the events in order, in one transaction, and says for each what it did.
+
+        One transaction for the batch, not for each event: the effect of an event is still all or nothing, and the
+        batch shares its locks, its reads and its one write to the disk.
+        """
+        encoded: Encoded = {}
+        alone = False
+        for _ in range(TRIES):
+            rejected = self._encode_new_texts(events, encoded)
+            faults.point("after-encode")
+            good = [event.sourced for event in events if id(event) not in rejected]
+            try:
+                with self.database.writing(alone=alone) as connection:
+                    results = self._apply_in(connection, good, encoded, alone=alone)
+            except NeedsAlone:
+                alone = True
+            except (Conflict, VectorsMissing) as error:
+                last: Exception = error
+            else:
+                faults.point("after-ledger-commit")
+                applied = iter(results)
+                return [rejected[id(event)] if id(event) in rejected else next(applied) for event in events]
+        raise Unavailable(f"the ledger's rows are busy: {last}", stage="ledger")
+
+    def record_dead(self, results: Iterable[Result]) -> None:
+        """Records events that can never be applied, once their dead letters are delivered."""
+        dead = [replace(result, outcome=Outcome.DEAD) for result in results]
+        with self.database.writing() as connection:
+            progress.record(self.database, connection, dead)
+
+    def event_state(self, key: str | Position) -> progress.EventState:
+        with self.database.reading() as connection:
+            return progress.event_state(connection, key)
+
+    def _encode_new_texts(self, events: Sequence[IncomingEvent], encoded: Encoded) -> dict[int, Result]:
+        """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""
+        with self.database.reading() as connection:
+            models = [model for model in read_models(connection) if model.encodes]
+        rejected: dict[int, Result] = {}
+        texts: dict[TextKey, Text] = {}
+        for event in events:
+            body = event.sourced.event.body
+            if not isinstance(body, Publication) or not _valid(body):
+                continue
+            own = texts_of(body)
+            try:
+                for model in models:
+                    encoder = self.encoders.of_model(model.name, model.hash)
+                    supplied = supplied_vectors(event.vectors, encoder, own)
+                    encoded.setdefault(model.hash, {}).update(supplied)
+            except InvalidPublication as error:
+                sourced = event.sourced
+                rejected[id(event)] = Result(
+                    Outcome.DEAD, sourced.event.event_id, sourced.position, "INVALID_VECTORS", str(error)
+                )
+                continue
+            texts |= own
+        for model in models:
+            vectors = encoded.setdefault(model.hash, {})
+            with self.database.reading() as connection:
+                known = stored_keys(connection, model.hash, texts) | vectors.keys()
+            new = {key: text for key, text in texts.items() if key not in known}
+            vectors |= encode(self.encoders.of_model(model.name, model.hash), new)
+        return rejected
+
+    def _apply_in(
+        self, connection: Connection, events: Sequence[SourcedEvent], encoded: Encoded, *, alone: bool
+    ) -> list[Result]:
+        models = read_models(connection)
+        for model in models:
+            if model.encodes:
+                write_vectors(self.database, connection, model.hash, encoded.get(model.hash, {}))
+        locked = None if self.database.is_sqlite or alone else self._lock(connection, events)
+        batch = Batch(LedgerRows(connection, alone=alone, locked=locked))
+        batch.prefetch(events)
+        results = [batch.apply(event) for event in events]
+        views = connection.scalars(sa.select(schema.views.c.name).where(schema.views.c.projected))
+        write_batch(self.database, connection, batch, list(views))
+        for model in models:
+            if model.encodes:
+                self._add_to_sums(connection, model, batch)
+            else:
+                rows = [{"model": model.hash, "paper_id": paper_id} for paper_id in sorted(batch.bodies)]
+                self.database.insert_missing(connection, schema.encode_marks, rows)
+        progress.record(self.database, connection, [result for result in results if result.outcome is not Outcome.DEAD])
+        return results
+
+    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch) -> None:
+        net = {
+            (cited, contribution): times
+            for (cited, contribution), times in batch.net.items()
+            if times and model.keeps_sums_of(cited)
+        }
+        needed = {key for _, contribution in net for key in (contribution.text, *contribution.contexts)}
+        vectors = read_vectors(connection, model.hash, needed)
+        # A paper's own text must have its vector too, for its profile.
+        own = {batch.papers[paper_id].text for paper_id in batch.bodies}
+        if vectors.keys() < needed or stored_keys(connection, model.hash, own) < own:
+            raise VectorsMissing(f"texts are not encoded by {model.name!r} yet")
+        add_to_year_sums(self.database, connection, model.hash, year_sums_of(net, vectors, model.dimension))
+
+    def _lock(self, connection: Connection, events: Sequence[SourcedEvent]) -> frozenset[str]:
+        """Locks every paper the events may touch, in the order of their ids, so that no two processes can block each
+        other; stubs are inserted first, for a row that is not there cannot be locked.
+        """
+        bodies = [sourced.event.body for sourced in events if _valid(sourced.event.body)]
+        publications = [body for body in bodies if isinstance(body, Publication)]
+        ids = {body.paper_id for body in bodies}
+        sources = {source for body in publications for source in body.contexts()}
+        names = ids | sources | {alias(external) for body in publications for external in body.external_ids}
+        rows = LedgerRows(connection)
+        claims = rows.claims(names)
+        touched = ids.union(sources, *rows.edges(ids).values(), *claims.values())
+        stubs = [{**_STUB, "id": paper_id} for paper_id in sorted(touched - claims.keys())]
+        self.database.insert_missing(connection, schema.papers, stubs)
+        table = schema.papers
+        for some in chunks(sorted(touched)):
+            connection.execute(sa.select(table.c.id).where(table.c.id.in_(some)).order_by(table.c.id).with_for_update())
+        return frozenset(touched | names)
+
+
+_STUB = {
+    "revision": 0,
+    "content_hash": "",
+    "retracted": False,
+    "version": 0,
+    "body_revision": 0,
+    "text_key": b"",
+    "last_event": "",
+}
+
+
+def _valid(body: object) -> bool:
+    try:
+        validate(body)  # type: ignore[arg-type]
+    except InvalidPublication:
+        return False
+    return True

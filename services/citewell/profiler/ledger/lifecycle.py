@@ -1,0 +1,137 @@
+"""How views begin, take over and end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.encoding import Encoder
+from citewell.profiler.ledger.rules import Kind
+from citewell.profiler.ledger.sums import Model, read_models
+from citewell.profiler.ledger.views import View, named_view, read_meta, read_views
+from citewell.profiler.profiles import ProfileWeights
+from citewell.runtime.errors import FailedPrecondition
+
+NewName = Callable[[], str]
+
+
+def random_name() -> str:
+    return uuid.uuid4().hex[:8]
+
+
+def open_ledger(database: Database, encoder: Encoder, weights: ProfileWeights, new_name: NewName = random_name) -> View:
+    """Brings the tables up to date and says which view is served; a new ledger gets its first one.
+
+    FailedPrecondition when the serving view was made by another encoder. Other weights than the serving view's start a
+    rebuild, which takes over when it is complete.
+    """
+    database.migrate()
+    with database.reading() as connection:
+        serving = next((view for view in read_views(connection) if view.serving), None)
+    if serving is None:
+        with database.writing(alone=True) as connection:
+            views = read_views(connection)  # another process may have been quicker
+            serving = views[0] if views else _first_view(database, connection, encoder, weights, new_name)
+    if serving.model.hash != encoder.model_hash:
+        raise FailedPrecondition(
+            f"the ledger's serving view was written by encoder {serving.model.name!r} (hash {serving.model.hash}), "
+            f"this profiler is set to {encoder.model_id!r} (hash {encoder.model_hash}): set "
+            f"CITEWELL_PROFILER__ENCODER to the first, or start a rebuild with the second while the first serves",
+            reason="ENCODER_MISMATCH",
+            found=encoder.model_hash,
+            expected=serving.model.hash,
+        )
+    if serving.weights != weights:
+        start_rebuild(database, encoder, weights, f"settings {weights}", switch_when_complete=True, new_name=new_name)
+    return serving
+
+
+def _first_view(
+    database: Database, connection: Connection, encoder: Encoder, weights: ProfileWeights, new_name: NewName
+) -> View:
+    database.upsert(connection, schema.meta, [{"name": "epoch", "value": new_name()}])
+    model = Model(encoder.model_hash, encoder.model_id, encoder.dimension, "READY")
+    return _register(database, connection, model, weights, new_name(), serving=True)
+
+
+def start_rebuild(
+    database: Database,
+    encoder: Encoder,
+    weights: ProfileWeights,
+    request_id: str = "",
+    *,
+    switch_when_complete: bool = False,
+    new_name: NewName = random_name,
+) -> View:
+    """Registers a second view and marks every object for it. The same request id gives the same view."""
+    with database.writing(alone=True) as connection:
+        for view in read_views(connection):
+            if request_id and view.request_id == request_id:
+                return view
+        known = {model.hash: model for model in read_models(connection)}
+        model = known.get(encoder.model_hash) or Model(
+            encoder.model_hash, encoder.model_id, encoder.dimension, "ENCODING"
+        )
+        return _register(
+            database,
+            connection,
+            model,
+            weights,
+            new_name(),
+            request_id=request_id,
+            switch_when_complete=switch_when_complete,
+        )
+
+
+def _register(
+    database: Database,
+    connection: Connection,
+    model: Model,
+    weights: ProfileWeights,
+    name: str,
+    *,
+    serving: bool = False,
+    switch_when_complete: bool = False,
+    request_id: str = "",
+) -> View:
+    row = {"hash": model.hash, "name": model.name, "dimension": model.dimension, "state": model.state, "summed_to": ""}
+    database.insert_missing(connection, schema.models, [row])
+    database.upsert(
+        connection,
+        schema.views,
+        [
+            {
+                "name": name,
+                "model": model.hash,
+                "alpha": weights.alpha,
+                "beta": weights.beta,
+                "epoch": read_meta(connection, "epoch"),
+                "serving": serving,
+                "projected": True,
+                "switch_when_complete": switch_when_complete,
+                "request_id": request_id,
+                "created": time.time_ns(),
+            }
+        ],
+    )
+    _mark_everything(connection, name)
+    if model.state == "ENCODING":
+        known = sa.select(sa.literal(model.hash), schema.bodies.c.paper_id)
+        connection.execute(sa.insert(schema.encode_marks).from_select(["model", "paper_id"], known))
+    return named_view(connection, name)
+
+
+def _mark_everything(connection: Connection, view: str) -> None:
+    papers, edges, marks = schema.papers, schema.edges, schema.marks
+    speaks = sa.exists().where(edges.c.citing == papers.c.id)
+    for kind, condition in ((Kind.PAPER, sa.true()), (Kind.SPANS, speaks)):
+        objects = sa.select(
+            sa.literal(view), sa.literal(kind.value), papers.c.id, papers.c.version, sa.literal("")
+        ).where(papers.c.body_revision > 0, condition)
+        connection.execute(sa.insert(marks).from_select(["view", "kind", "object", "version", "event"], objects))

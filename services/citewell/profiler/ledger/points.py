@@ -1,0 +1,197 @@
+"""What the index should hold: the latest state of marked papers and of the spans in which they speak of others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.facts import ContextText, TextKey
+from citewell.profiler.ledger.rows import LedgerRows
+from citewell.profiler.ledger.rules import Edge, Kind, PaperState
+from citewell.profiler.ledger.sums import read_all_years, read_vectors
+from citewell.profiler.ledger.views import View
+from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile
+from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.papers import Paper
+from citewell.scholarly.publications import Publication
+
+# A span is the whole context, as long as nothing cuts contexts into spans.
+EXTRACTOR = "whole-context/1"
+
+Object = tuple[Kind, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaperPoint:
+    """A paper as it is searched and shown."""
+
+    paper: Paper
+    profile: Vectors
+    content: Vectors
+    version: int
+    hidden: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanPoint:
+    """What one paper says of another in one context."""
+
+    key: str
+    citing_id: str
+    cited_id: str
+    text: str
+    vector: Vectors
+    published: PartialDate
+    revision: int
+    version: int
+    hidden: bool
+
+
+@dataclass
+class Points:
+    """The points of some objects, and the version of each object that they show."""
+
+    papers: list[PaperPoint] = field(default_factory=list)
+    spans: list[SpanPoint] = field(default_factory=list)
+    versions: dict[Object, int] = field(default_factory=dict)
+
+
+def marked(connection: Connection, view: str, limit: int, after: Object | None = None) -> list[Object]:
+    """Objects waiting to be projected, in the order of their keys."""
+    marks = schema.marks
+    query = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view).distinct()
+    if after:
+        query = query.where(sa.tuple_(marks.c.kind, marks.c.object) > sa.tuple_(after[0].value, after[1]))
+    rows = connection.execute(query.order_by(marks.c.kind, marks.c.object).limit(limit))
+    return [(Kind(row.kind), row.object) for row in rows]
+
+
+def unmark(database: Database, view: str, versions: Mapping[Object, int]) -> None:
+    """Takes away the marks up to the projected versions."""
+    marks = schema.marks
+    delete = sa.delete(marks).where(
+        marks.c.view == view,
+        marks.c.kind == sa.bindparam("of_kind"),
+        marks.c.object == sa.bindparam("of_object"),
+        marks.c.version <= sa.bindparam("up_to"),
+    )
+    rows = [
+        {"of_kind": kind.value, "of_object": object_id, "up_to": version}
+        for (kind, object_id), version in sorted(versions.items())
+    ]
+    if rows:
+        with database.writing() as connection:
+            connection.execute(delete, rows)
+
+
+def read_points(connection: Connection, view: View, objects: Iterable[Object]) -> Points:
+    """The points of these objects as of this transaction."""
+    objects = set(objects)
+    rows = LedgerRows(connection)
+    states = rows.papers(object_id for _, object_id in objects)
+    bodies = rows.bodies(states)
+    points = Points(versions={(kind, key): states[key].version for kind, key in objects if key in states})
+    papers = [states[key] for kind, key in objects if kind is Kind.PAPER and key in states and states[key].known]
+    _add_papers(points, connection, view, papers, bodies)
+    speakers = [states[key] for kind, key in objects if kind is Kind.SPANS and key in states]
+    _add_spans(points, connection, view, speakers, bodies, rows.edges(state.id for state in speakers))
+    return points
+
+
+def _add_papers(
+    points: Points, connection: Connection, view: View, states: list[PaperState], bodies: Mapping[str, Publication]
+) -> None:
+    contents = read_vectors(connection, view.model.hash, (state.text for state in states))
+    totals = total_sums(connection, view, [state.id for state in states])
+    for state in states:
+        content = from_fixed(contents[state.text])
+        sums = totals[state.id]
+        points.papers.append(
+            PaperPoint(
+                paper_of(bodies[state.id], state, int(sums.count)),
+                profile(content, sums, view.weights),
+                content.astype(np.float32),
+                state.version,
+                hidden=state.retracted,
+            )
+        )
+
+
+def total_sums(connection: Connection, view: View, cited: list[str]) -> dict[str, ProfileSums]:
+    """The sums of each cited paper over all years."""
+    totals = {paper_id: ProfileSums.zero(view.model.dimension) for paper_id in cited}
+    for (paper_id, _), sums in read_all_years(connection, view.model.hash, cited).items():
+        totals[paper_id] += sums
+    return totals
+
+
+def paper_of(body: Publication, state: PaperState, in_degree: int) -> Paper:
+    """The paper as it is shown."""
+    return Paper(
+        id=body.paper_id,
+        title=body.title,
+        abstract=body.abstract,
+        authors=body.authors,
+        venue=body.venue,
+        published=body.published,
+        external_ids=body.external_ids,
+        in_degree=in_degree,
+        revision=state.revision,
+    )
+
+
+def _add_spans(
+    points: Points,
+    connection: Connection,
+    view: View,
+    states: list[PaperState],
+    bodies: Mapping[str, Publication],
+    edges: Mapping[str, Mapping[str, Edge]],
+) -> None:
+    vectors = read_vectors(
+        connection,
+        view.model.hash,
+        (key for state in states for edge in edges.get(state.id, {}).values() for key in _span_texts(edge)),
+    )
+    for state in states:
+        body = bodies.get(state.id)
+        texts = _context_texts(body) if body else {}
+        for cited, edge in edges.get(state.id, {}).items():
+            for text, hidden in _span_texts(edge).items():
+                if hidden and text not in vectors:
+                    continue  # gone before this view's model came: it was never in the index
+                points.spans.append(
+                    SpanPoint(
+                        span_key(state.id, cited, text),
+                        state.id,
+                        cited,
+                        texts.get(text, ""),
+                        from_fixed(vectors[text]).astype(np.float32),
+                        body.published if body else UNKNOWN_DATE,
+                        state.revision,
+                        state.version,
+                        hidden,
+                    )
+                )
+
+
+def _span_texts(edge: Edge) -> dict[TextKey, bool]:
+    """The contexts of an edge that the index may hold, and whether they are hidden."""
+    now = edge.contribution.contexts if edge.contribution else ()
+    return dict.fromkeys(now, False) | dict.fromkeys(sorted(edge.gone), True)
+
+
+def _context_texts(body: Publication) -> dict[TextKey, str]:
+    return {ContextText(text).key: text for texts in body.contexts().values() for text in texts}
+
+
+def span_key(citing: str, cited: str, text: TextKey, ordinal: int = 0) -> str:
+    """The same for the same context of the same pair, whichever view holds it."""
+    return hashlib.sha256("\n".join((citing, cited, text.hex(), str(ordinal))).encode()).hexdigest()[:32]

@@ -1,0 +1,132 @@
+"""What became of events: their outcomes, and how far each partition of the log is applied and searchable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.rules import Outcome, Position, Result
+
+
+@dataclass(frozen=True, slots=True)
+class EventState:
+    """What the ledger knows of an event; no outcome = nothing."""
+
+    outcome: Outcome | None
+    searchable: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+def record(database: Database, connection: Connection, results: Iterable[Result]) -> None:
+    """Keeps each event's first outcome (a dead one may come back to life), and where in the log it was."""
+    results = [result for result in results if result.event_id or result.position]
+    rows = [
+        {
+            "event_id": event_name(result),
+            "outcome": result.outcome.value,
+            "reason": result.reason,
+            "message": result.message,
+            "effect": result.effect,
+        }
+        for result in results
+    ]
+    database.upsert(connection, schema.events, rows, where=schema.events.c.outcome == Outcome.DEAD.value)
+    places = [
+        {**_place(result.position), "event_id": event_name(result)} for result in results if result.position is not None
+    ]
+    database.insert_missing(connection, schema.sources, places)
+    for log_id, partition in sorted({(place["log_id"], place["log_partition"]) for place in places}):
+        _advance(database, connection, str(log_id), int(partition))
+
+
+def event_name(result: Result) -> str:
+    """The event's id; a record that could not be read has none, and goes by its place."""
+    if result.event_id or result.position is None:
+        return result.event_id
+    at = result.position
+    return f"{at.log_id}/{at.partition}/{at.offset}"
+
+
+def event_state(connection: Connection, key: str | Position) -> EventState:
+    """The state of an event, by its id or by its place in the log."""
+    events, sources, marks, views = schema.events, schema.sources, schema.marks, schema.views
+    query = sa.select(events)
+    if isinstance(key, Position):
+        query = query.join(sources, sources.c.event_id == events.c.event_id).where(
+            sources.c.log_id == key.log_id,
+            sources.c.log_partition == key.partition,
+            sources.c.log_offset == key.offset,
+        )
+    else:
+        query = query.where(events.c.event_id == key)
+    row = connection.execute(query).first()
+    if row is None:
+        return EventState(None)
+    waiting = (
+        sa.select(sa.literal(1))
+        .join_from(marks, views, marks.c.view == views.c.name)
+        .where(views.c.serving, marks.c.event == row.effect)
+        .limit(1)
+    )
+    searchable = row.outcome != Outcome.DEAD.value and connection.execute(waiting).first() is None
+    return EventState(Outcome(row.outcome), searchable, row.reason, row.message)
+
+
+def applied(connection: Connection) -> list[Position]:
+    """For each partition the offset below which every event is applied or dead."""
+    return [
+        Position(row.log_id, row.log_partition, row.applied)
+        for row in connection.execute(sa.select(schema.positions).order_by("log_id", "log_partition"))
+    ]
+
+
+def searchable(connection: Connection) -> list[Position]:
+    """For each partition the offset below which every event is searchable in the serving view (or dead)."""
+    marks, views, sources = schema.marks, schema.views, schema.sources
+    waiting = (
+        sa.select(marks.c.event)
+        .join_from(marks, views, marks.c.view == views.c.name)
+        .where(views.c.serving, marks.c.event != "")
+        .distinct()
+        .cte("waiting")
+    )
+    query = (
+        sa.select(sources.c.log_id, sources.c.log_partition, sa.func.min(sources.c.log_offset).label("first"))
+        .join_from(waiting, sources, sources.c.event_id == waiting.c.event)
+        .group_by(sources.c.log_id, sources.c.log_partition)
+    )
+    first = {(row.log_id, row.log_partition): row.first for row in connection.execute(query)}
+    return [
+        Position(at.log_id, at.partition, min(at.offset, first.get((at.log_id, at.partition), at.offset)))
+        for at in applied(connection)
+    ]
+
+
+def _advance(database: Database, connection: Connection, log_id: str, partition: int) -> None:
+    """Moves the applied offset over what is there without a gap."""
+    table, sources = schema.positions, schema.sources
+    database.insert_missing(connection, table, [{"log_id": log_id, "log_partition": partition, "applied": 0}])
+    here = sa.and_(table.c.log_id == log_id, table.c.log_partition == partition)
+    # Locked before the sources are read: whoever comes second sees what the first one inserted.
+    start = end = connection.execute(sa.select(table.c.applied).where(here).with_for_update()).scalar_one()
+    query = (
+        sa.select(sources.c.log_offset)
+        .where(sources.c.log_id == log_id, sources.c.log_partition == partition, sources.c.log_offset >= start)
+        .order_by(sources.c.log_offset)
+    )
+    for offset in connection.execution_options(yield_per=1000).scalars(query):
+        if offset != end:
+            break
+        end = offset + 1
+    if end != start:
+        connection.execute(sa.update(table).where(here).values(applied=end))
+
+
+def _place(position: Position) -> dict[str, str | int]:
+    return {"log_id": position.log_id, "log_partition": position.partition, "log_offset": position.offset}

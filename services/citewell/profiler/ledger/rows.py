@@ -1,0 +1,168 @@
+"""Rows to states and back: what `rules.Batch` reads, and what it leaves to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Conflict, Database, select_in
+from citewell.profiler.ledger.facts import Facts, TextKey, facts_of
+from citewell.profiler.ledger.rules import Batch, Contribution, Edge, PaperState
+from citewell.scholarly.publications import Publication
+from citewell.types.messages import publication_from_message, publication_to_message
+from citewell.types.v1 import publication_pb2
+
+KEY_BYTES = 32
+
+
+class NeedsAlone(Exception):
+    """An id changes its meaning: the transaction must be the only one."""
+
+
+class LedgerRows:
+    """The `Reader` of one transaction."""
+
+    def __init__(self, connection: Connection, *, alone: bool = True, locked: frozenset[str] | None = None) -> None:
+        """`locked`: the only papers that may be looked at, None = all."""
+        self._connection, self._alone, self._locked = connection, alone, locked
+
+    def papers(self, ids: Iterable[str]) -> dict[str, PaperState]:
+        ids, table = set(ids), schema.papers
+        if self._locked is not None and not ids <= self._locked:
+            raise Conflict("a citation was added by another process after the rows were locked")
+        return {
+            row.id: PaperState(
+                row.id,
+                row.revision,
+                row.content_hash,
+                row.retracted,
+                row.version,
+                row.body_revision,
+                row.text_key,
+                row.last_event,
+            )
+            for row in select_in(self._connection, sa.select(table), table.c.id, ids)
+        }
+
+    def edges(self, citing: Iterable[str]) -> dict[str, dict[str, Edge]]:
+        table = schema.edges
+        found: dict[str, dict[str, Edge]] = {}
+        for row in select_in(self._connection, sa.select(table), table.c.citing, citing):
+            found.setdefault(row.citing, {})[row.cited] = Edge(
+                contribution_of(row) if row.present else None,
+                row.revision,
+                row.day,
+                frozenset(split_keys(row.gone_keys)),
+            )
+        return found
+
+    def facts(self, paper_id: str) -> Facts:
+        return facts_of(self.bodies([paper_id])[paper_id])
+
+    def bodies(self, ids: Iterable[str]) -> dict[str, Publication]:
+        table = schema.bodies
+        return {
+            row.paper_id: publication_from_message(publication_pb2.Publication.FromString(row.publication))
+            for row in select_in(self._connection, sa.select(table), table.c.paper_id, ids)
+        }
+
+    def claims(self, aliases: Iterable[str]) -> dict[str, frozenset[str]]:
+        table = schema.claims
+        found: dict[str, set[str]] = {}
+        for row in select_in(self._connection, sa.select(table), table.c.alias, aliases):
+            found.setdefault(row.alias, set()).add(row.paper_id)
+        return {name: frozenset(papers) for name, papers in found.items()}
+
+    def citing(self, cited: str) -> list[str]:
+        table = schema.edges
+        query = sa.select(table.c.citing).where(table.c.cited == cited, table.c.present)
+        return list(self._connection.scalars(query))
+
+    def claims_may_change(self) -> None:
+        if not self._alone:
+            raise NeedsAlone
+
+
+def contribution_of(row: Any) -> Contribution:
+    """What a present edge row adds."""
+    return Contribution(row.year, row.text_key, split_keys(row.context_keys))
+
+
+def split_keys(joined: bytes) -> tuple[TextKey, ...]:
+    return tuple(joined[at : at + KEY_BYTES] for at in range(0, len(joined), KEY_BYTES))
+
+
+def write_batch(database: Database, connection: Connection, batch: Batch, views: Sequence[str]) -> None:
+    """Writes what a batch changed, but for the sums."""
+    database.upsert(
+        connection,
+        schema.papers,
+        [
+            {
+                "id": state.id,
+                "revision": state.revision,
+                "content_hash": state.content_hash,
+                "retracted": state.retracted,
+                "version": state.version,
+                "body_revision": state.body_revision,
+                "text_key": state.text,
+                "last_event": state.last_event,
+            }
+            for state in (batch.papers[paper_id] for paper_id in sorted(batch.changed_papers))
+        ],
+    )
+    database.upsert(
+        connection,
+        schema.bodies,
+        [
+            {"paper_id": paper_id, "publication": publication_to_message(body).SerializeToString()}
+            for paper_id, body in sorted(batch.bodies.items())
+        ],
+    )
+    database.upsert(
+        connection,
+        schema.edges,
+        [_edge_row(citing, cited, batch.edges[citing][cited]) for citing, cited in sorted(batch.changed_edges)],
+    )
+    for alias, paper_id in sorted(batch.disclaimed):
+        table = schema.claims
+        connection.execute(sa.delete(table).where(table.c.alias == alias, table.c.paper_id == paper_id))
+    database.insert_missing(
+        connection,
+        schema.claims,
+        [{"alias": alias, "paper_id": paper_id} for alias, paper_id in sorted(batch.claimed)],
+    )
+    database.insert_missing(
+        connection,
+        schema.marks,
+        [
+            {
+                "view": view,
+                "kind": mark.kind.value,
+                "object": mark.object_id,
+                "version": mark.version,
+                "event": mark.event_id,
+            }
+            for view in views
+            for mark in batch.marks
+        ],
+    )
+
+
+def _edge_row(citing: str, cited: str, edge: Edge) -> dict[str, object]:
+    now = edge.contribution
+    return {
+        "citing": citing,
+        "cited": cited,
+        "revision": edge.revision,
+        "present": now is not None,
+        "year": now.year if now else 0,
+        "day": edge.day,
+        "text_key": now.text if now else b"",
+        "context_keys": b"".join(now.contexts) if now else b"",
+        "gone_keys": b"".join(sorted(edge.gone)),
+    }

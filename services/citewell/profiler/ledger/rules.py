@@ -1,0 +1,351 @@
+"""What events do to papers and citations: the rules, worked out in memory. No SQL, no encoder.
+
+A `Batch` reads the rows its events touch through a `Reader`, applies the events one after another, and holds what must
+be written at the end. What it does to the profile sums is a signed count of contributions, so that what one event adds
+and the next takes away costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Protocol
+
+from citewell.profiler.ledger.facts import Facts, TextKey, alias, facts_of
+from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
+
+
+class Outcome(StrEnum):
+    """What applying an event did."""
+
+    APPLIED = "APPLIED"
+    DUPLICATE = "DUPLICATE"
+    SUPERSEDED = "SUPERSEDED"
+    DEAD = "DEAD"
+
+
+class Kind(StrEnum):
+    """What the index holds of a paper: its own point, and the spans in which it speaks of others."""
+
+    PAPER = "paper"
+    SPANS = "spans"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the log."""
+
+    log_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one event."""
+
+    outcome: Outcome
+    event_id: str
+    position: Position | None = None
+    reason: str = ""
+    message: str = ""
+    effect: str = ""
+    """The event whose marks this one waits for: itself, or the one that did the same or more before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperState:
+    """A row of the ledger; revision 0 is a stub: cited, but told by nobody yet."""
+
+    id: str
+    revision: int = 0
+    content_hash: str = ""
+    retracted: bool = False
+    version: int = 0
+    body_revision: int = 0
+    """Of the newest publication, 0 when only a retraction is known."""
+    text: TextKey = b""
+    last_event: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Published at some time, so that it has a text and a point in the index."""
+        return self.body_revision > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one citing paper adds to a cited one's sums: s_ji and v_j by the texts they are made from."""
+
+    year: int
+    text: TextKey
+    contexts: tuple[TextKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One (citing, cited) pair; stays, without a contribution, when the citation is removed."""
+
+    contribution: Contribution | None
+    revision: int
+    day: int
+    """The citing paper's last possible day, 0 = unknown: decides at an as-of boundary inside its year."""
+    gone: frozenset[TextKey] = frozenset()
+    """Contexts of earlier revisions: their spans stay in the index as tombstones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An object that must be projected at this version or a newer one."""
+
+    kind: Kind
+    object_id: str
+    version: int
+    event_id: str
+
+
+class Reader(Protocol):
+    """What the rules need to know of the ledger."""
+
+    def papers(self, ids: Iterable[str]) -> Mapping[str, PaperState]:
+        """The rows that exist."""
+
+    def edges(self, citing: Iterable[str]) -> Mapping[str, Mapping[str, Edge]]:
+        """Every edge, removed ones too, of each citing paper: citing → cited → edge."""
+
+    def facts(self, paper_id: str) -> Facts:
+        """Of the newest publication of a known paper."""
+
+    def claims(self, aliases: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        """Alias → the papers that say it is theirs."""
+
+    def citing(self, cited: str) -> Iterable[str]:
+        """The papers with a present edge to this one. Asked only when an id changes its meaning."""
+
+    def claims_may_change(self) -> None:
+        """Told before an id may change its meaning; raises when that must not happen in this transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedEvent:
+    """An event, and where in the log it was read; None when it was loaded from a file."""
+
+    event: Event
+    position: Position | None = None
+
+
+def outcome_of(state: PaperState, body: Publication | Retraction) -> Outcome:
+    """What the newest valid revision wins in any arrival order means for this one."""
+    if body.revision < state.revision:
+        return Outcome.SUPERSEDED
+    if body.revision > state.revision:
+        return Outcome.APPLIED
+    if body.content_hash() == state.content_hash:
+        return Outcome.DUPLICATE
+    raise RevisionConflict(state.id, body.revision)
+
+
+class RevisionConflict(Exception):
+    """The same revision of a paper was told before, with other content."""
+
+    def __init__(self, paper_id: str, revision: int) -> None:
+        super().__init__(
+            f"revision {revision} of {paper_id!r} was published before with other content; "
+            f"publish the change as revision {revision + 1}"
+        )
+
+
+def contributions(facts: Facts, resolve: Mapping[str, str]) -> dict[str, Contribution]:
+    """What a paper adds to each one it cites; several ids of one paper are one."""
+    merged: dict[str, set[TextKey]] = {}
+    for source, keys in facts.contexts.items():
+        merged.setdefault(resolve[source], set()).update(keys)
+    year = facts.published.year
+    return {cited: Contribution(year, facts.text, tuple(sorted(keys))) for cited, keys in merged.items()}
+
+
+@dataclass
+class Batch:
+    """Events applied in order, in memory."""
+
+    reader: Reader
+    papers: dict[str, PaperState] = field(default_factory=dict)
+    """Every paper looked at, as it is now."""
+    changed_papers: set[str] = field(default_factory=set)
+    bodies: dict[str, Publication] = field(default_factory=dict)
+    """New newest publications."""
+    edges: dict[str, dict[str, Edge]] = field(default_factory=dict)
+    changed_edges: set[tuple[str, str]] = field(default_factory=set)
+    claimed: set[tuple[str, str]] = field(default_factory=set)
+    """(alias, paper) to add; and to take away, below."""
+    disclaimed: set[tuple[str, str]] = field(default_factory=set)
+    net: Counter[tuple[str, Contribution]] = field(default_factory=Counter)
+    """(cited, contribution) → how often it is added (or, negative, taken away)."""
+    marks: list[Mark] = field(default_factory=list)
+    _claims: dict[str, frozenset[str]] = field(default_factory=dict)
+    _facts: dict[str, Facts] = field(default_factory=dict)
+
+    def prefetch(self, events: Sequence[SourcedEvent]) -> None:
+        """Reads at once what these events will look at one by one."""
+        publications = [sourced.event.body for sourced in events if isinstance(sourced.event.body, Publication)]
+        ids = {sourced.event.body.paper_id for sourced in events}
+        edges = self.reader.edges(ids)
+        self.edges = {paper_id: dict(edges.get(paper_id, {})) for paper_id in ids}
+        names = ids | {alias(external) for body in publications for external in body.external_ids}
+        names |= {source for body in publications for source in body.contexts()}
+        claims = self.reader.claims(names)
+        self._claims = {name: claims.get(name, frozenset()) for name in names}
+        touched = ids | set().union(*edges.values(), *claims.values())
+        touched |= {source for body in publications for source in body.contexts()}
+        papers = self.reader.papers(touched)
+        self.papers = {paper_id: papers.get(paper_id) or PaperState(paper_id) for paper_id in touched}
+
+    def apply(self, sourced: SourcedEvent) -> Result:
+        """Applies one event, or says why it never can be."""
+        event, body = sourced.event, sourced.event.body
+        try:
+            validate(body)
+            state = self._paper(body.paper_id)
+            outcome = outcome_of(state, body)
+        except InvalidPublication as error:
+            return Result(
+                Outcome.DEAD,
+                event.event_id,
+                sourced.position,
+                f"INVALID_{error.field.split('[')[0].upper()}",
+                str(error),
+            )
+        except RevisionConflict as error:
+            return Result(Outcome.DEAD, event.event_id, sourced.position, "REVISION_CONFLICT", str(error))
+        if outcome is Outcome.APPLIED:
+            self._accept(state, event)
+        elif isinstance(body, Publication) and state.retracted and body.revision > state.body_revision:
+            # An older revision that comes after the retraction is superseded, yet it is the newest text we have: kept,
+            # so that the same events in another order end in the same state.
+            self._accept_body(state, body, event.event_id)
+        effect = event.event_id if outcome is Outcome.APPLIED else self._paper(body.paper_id).last_event
+        return Result(outcome, event.event_id, sourced.position, effect=effect)
+
+    def _accept(self, state: PaperState, event: Event) -> None:
+        body = event.body
+        self.papers[state.id] = replace(
+            state,
+            revision=body.revision,
+            content_hash=body.content_hash(),
+            retracted=isinstance(body, Retraction),
+            last_event=event.event_id,
+        )
+        if isinstance(body, Publication):
+            self._accept_body(self.papers[state.id], body, event.event_id)
+        else:
+            self._derive([state.id], event.event_id, changed=state.id)
+
+    def _accept_body(self, state: PaperState, body: Publication, event_id: str) -> None:
+        facts = facts_of(body)
+        before = self._facts_of(state).aliases if state.known else frozenset()
+        meaning = {*(facts.aliases ^ before), *(() if state.known else (state.id,))}
+        resolved = self._resolve(meaning)
+        if facts.aliases != before or (not state.known and self._claims[state.id]):
+            self.reader.claims_may_change()
+        for name in facts.aliases - before:
+            self._claim(name, self._claims[name] | {state.id})
+        for name in before - facts.aliases:
+            self._claim(name, self._claims[name] - {state.id})
+        self.papers[state.id] = replace(state, body_revision=body.revision, text=facts.text)
+        self.bodies[state.id] = body
+        self._facts[state.id] = facts
+        moved = {name: target for name, target in resolved.items() if self._resolve([name])[name] != target}
+        citing = {
+            other
+            for name, target in moved.items()
+            for other in self._citing(target)
+            if name in self._facts_of(self._paper(other)).contexts
+        }
+        self._derive(sorted({state.id, *citing}), event_id, changed=state.id)
+
+    def _derive(self, citing: list[str], event_id: str, changed: str) -> None:
+        """Brings the edges of these papers in line with their facts, and marks what that touches."""
+        touched: dict[str, set[Kind]] = {changed: {Kind.PAPER}}
+        for paper_id in citing:
+            for cited in self._derive_edges(paper_id):
+                touched.setdefault(cited, set()).add(Kind.PAPER)
+            # Also when no edge changed: spans carry the paper's revision, and are hidden with it.
+            if self._edges(paper_id):
+                touched.setdefault(paper_id, set()).add(Kind.SPANS)
+        for paper_id in sorted(touched):
+            state = replace(self._paper(paper_id), version=self._paper(paper_id).version + 1)
+            self.papers[paper_id] = state
+            self.changed_papers.add(paper_id)
+            if state.known:
+                self.marks += [Mark(kind, paper_id, state.version, event_id) for kind in sorted(touched[paper_id])]
+
+    def _derive_edges(self, citing: str) -> Iterable[str]:
+        """The cited papers whose sums change."""
+        state, edges = self._paper(citing), self._edges(citing)
+        new: dict[str, Contribution] = {}
+        day = 0
+        if state.known and not state.retracted:
+            facts = self._facts_of(state)
+            day = facts.published.last_day()
+            new = contributions(facts, self._resolve(facts.contexts))
+        for cited in sorted({*edges, *new}):
+            old, now = edges.get(cited), new.get(cited)
+            before = old.contribution if old else None
+            if before == now and (now is None or (old and old.day == day)):
+                continue
+            had = (old.gone if old else frozenset()) | frozenset(before.contexts if before else ())
+            edges[cited] = Edge(now, state.revision, day if now else 0, had - frozenset(now.contexts if now else ()))
+            self.changed_edges.add((citing, cited))
+            if before == now:
+                continue
+            if before:
+                self.net[cited, before] -= 1
+            if now:
+                self.net[cited, now] += 1
+            yield cited
+
+    def _resolve(self, names: Iterable[str]) -> dict[str, str]:
+        """Which paper each id means now: itself when published, else the paper that claims it as another id."""
+        names = list(names)
+        unknown = [name for name in names if name not in self._claims]
+        if unknown:
+            self._claims.update({name: frozenset() for name in unknown})
+            self._claims.update(self.reader.claims(unknown))
+        return {
+            name: min(self._claims[name]) if self._claims[name] and not self._paper(name).known else name
+            for name in names
+        }
+
+    def _claim(self, name: str, by: frozenset[str]) -> None:
+        for paper_id in by - self._claims[name]:
+            self.disclaimed.discard((name, paper_id))
+            self.claimed.add((name, paper_id))
+        for paper_id in self._claims[name] - by:
+            self.claimed.discard((name, paper_id))
+            self.disclaimed.add((name, paper_id))
+        self._claims[name] = by
+
+    def _citing(self, cited: str) -> set[str]:
+        """Those the ledger knew, corrected by what this batch did."""
+        return {
+            citing
+            for citing in {*self.reader.citing(cited), *(citing for citing, to in self.changed_edges if to == cited)}
+            if (edge := self._edges(citing).get(cited)) and edge.contribution
+        }
+
+    def _paper(self, paper_id: str) -> PaperState:
+        if paper_id not in self.papers:
+            self.papers[paper_id] = self.reader.papers([paper_id]).get(paper_id) or PaperState(paper_id)
+        return self.papers[paper_id]
+
+    def _edges(self, citing: str) -> dict[str, Edge]:
+        if citing not in self.edges:
+            self.edges[citing] = dict(self.reader.edges([citing]).get(citing, {}))
+        return self.edges[citing]
+
+    def _facts_of(self, state: PaperState) -> Facts:
+        if state.id not in self._facts:
+            self._facts[state.id] = self.reader.facts(state.id)
+        return self._facts[state.id]

@@ -1,0 +1,173 @@
+"""The ledger's tables. The migrations create them; a test holds the two together."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text
+
+metadata = MetaData()
+
+# Compared byte by byte in both engines, as Python compares: rows are locked, and ranges walked, in one order.
+Id = Text().with_variant(Text(collation="C"), "postgresql")
+
+# sqlite_with_rowid=False: rows small enough to live in the primary key's own tree.
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", Id, primary_key=True),
+    Column("value", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Kept narrow: a citation changes the cited paper's row, whose texts it must not rewrite.
+papers = Table(
+    "papers",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("content_hash", Text, nullable=False),
+    Column("retracted", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("body_revision", BigInteger, nullable=False),
+    Column("text_key", LargeBinary, nullable=False),
+    Column("last_event", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# The newest publication as it was told, without its vectors: citewell.types.v1.Publication.
+bodies = Table(
+    "bodies",
+    metadata,
+    Column("paper_id", Id, primary_key=True),
+    Column("publication", LargeBinary, nullable=False),
+)
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("alias", Id, primary_key=True),
+    Column("paper_id", Id, primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+# text_key and context_keys are SHA-256 digests of texts (contexts: one after the other); no text_key = removed.
+edges = Table(
+    "edges",
+    metadata,
+    Column("citing", Id, primary_key=True),
+    Column("cited", Id, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("present", Boolean, nullable=False),
+    Column("year", Integer, nullable=False),
+    Column("day", Integer, nullable=False),
+    Column("text_key", LargeBinary, nullable=False),
+    Column("context_keys", LargeBinary, nullable=False),
+    Column("gone_keys", LargeBinary, nullable=False),
+    Index("edges_by_cited", "cited", "year"),
+    sqlite_with_rowid=False,
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("hash", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("dimension", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    # While sums are built: papers up to this id have theirs.
+    Column("summed_to", Id, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Fixed point, little-endian 32-bit integers. The first writer wins; rows are never changed.
+text_vectors = Table(
+    "text_vectors",
+    metadata,
+    Column("model", Id, primary_key=True),
+    Column("text_key", LargeBinary, primary_key=True),
+    Column("vector", LargeBinary, nullable=False),
+)
+
+# Little-endian 64-bit integers.
+year_sums = Table(
+    "year_sums",
+    metadata,
+    Column("model", Id, primary_key=True),
+    Column("cited", Id, primary_key=True),
+    Column("year", Integer, primary_key=True),
+    Column("contexts", LargeBinary, nullable=False),
+    Column("contents", LargeBinary, nullable=False),
+    Column("count", BigInteger, nullable=False),
+)
+
+views = Table(
+    "views",
+    metadata,
+    Column("name", Id, primary_key=True),
+    Column("model", Id, nullable=False),
+    Column("alpha", Double, nullable=False),
+    Column("beta", Double, nullable=False),
+    Column("epoch", Text, nullable=False),
+    Column("serving", Boolean, nullable=False),
+    # False: nothing is projected into it any more (it belongs to an older epoch).
+    Column("projected", Boolean, nullable=False),
+    # Serve it as soon as it is complete.
+    Column("switch_when_complete", Boolean, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+marks = Table(
+    "marks",
+    metadata,
+    Column("view", Id, primary_key=True),
+    Column("kind", Id, primary_key=True),
+    Column("object", Id, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    # Empty: not made by one event (a rebuild, a bulk load, a repair).
+    Column("event", Id, nullable=False),
+    Index("marks_by_event", "view", "event"),
+    sqlite_with_rowid=False,
+)
+
+# Papers with a text that this model has not encoded yet.
+encode_marks = Table(
+    "encode_marks",
+    metadata,
+    Column("model", Id, primary_key=True),
+    Column("paper_id", Id, primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("event_id", Id, primary_key=True),
+    Column("outcome", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("effect", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("log_id", Id, primary_key=True),
+    Column("log_partition", Integer, primary_key=True),
+    Column("log_offset", BigInteger, primary_key=True),
+    Column("event_id", Id, nullable=False),
+    Index("sources_by_event", "event_id"),
+    sqlite_with_rowid=False,
+)
+
+# Every offset below `applied` is in `sources`.
+positions = Table(
+    "positions",
+    metadata,
+    Column("log_id", Id, primary_key=True),
+    Column("log_partition", Integer, primary_key=True),
+    Column("applied", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)

@@ -1,0 +1,174 @@
+"""Text vectors and per-year sums in the ledger: fixed point in, fixed point out, exact in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database, chunks, select_in
+from citewell.profiler.ledger.facts import TextKey
+from citewell.profiler.ledger.rules import Contribution
+from citewell.profiler.profiles import Fixed, ProfileSums, pair_mean
+from citewell.runtime.errors import Internal
+
+VECTOR = np.dtype("<i4")
+SUM = np.dtype("<i8")
+
+YearSums = dict[tuple[str, int], ProfileSums]
+"""(cited, citing year) → sums."""
+
+
+class VectorsMissing(Exception):
+    """Texts that a model should have encoded before the transaction."""
+
+
+def read_vectors(connection: Connection, model: str, keys: Iterable[TextKey]) -> dict[TextKey, Fixed]:
+    """The vectors that are stored, in fixed point."""
+    table = schema.text_vectors
+    query = sa.select(table.c.text_key, table.c.vector).where(table.c.model == model)
+    return {
+        row.text_key: np.frombuffer(row.vector, VECTOR).astype(np.int64)
+        for row in select_in(connection, query, table.c.text_key, keys)
+    }
+
+
+def stored_keys(connection: Connection, model: str, keys: Iterable[TextKey]) -> set[TextKey]:
+    """Which of these texts have a vector."""
+    table = schema.text_vectors
+    query = sa.select(table.c.text_key).where(table.c.model == model)
+    return {row.text_key for row in select_in(connection, query, table.c.text_key, keys)}
+
+
+def write_vectors(database: Database, connection: Connection, model: str, vectors: Mapping[TextKey, Fixed]) -> None:
+    """Stores the vectors of texts that have none yet."""
+    rows = [
+        {"model": model, "text_key": key, "vector": vectors[key].astype(VECTOR).tobytes()} for key in sorted(vectors)
+    ]
+    database.insert_missing(connection, schema.text_vectors, rows)
+
+
+def year_sums_of(
+    net: Mapping[tuple[str, Contribution], int], vectors: Mapping[TextKey, Fixed], dimension: int
+) -> YearSums:
+    """What these signed contributions come to, per cited paper and citing year."""
+    groups = {(cited, contribution.year): None for cited, contribution in net}
+    position = {group: number for number, group in enumerate(groups)}
+    total = ProfileSums.zero(dimension, len(groups))
+    for (cited, contribution), times in net.items():
+        at = position[cited, contribution.year]
+        total.count[at] += times
+        total.contents[at] += times * vectors[contribution.text]
+        if contribution.contexts:  # a bare reference says nothing: its s_ji is zero
+            total.contexts[at] += times * pair_mean(np.stack([vectors[key] for key in contribution.contexts]))
+    return {group: total[number] for group, number in position.items()}
+
+
+def add_to_year_sums(database: Database, connection: Connection, model: str, added: YearSums) -> None:
+    """Adds to the stored sums; rows of papers that nobody cites any more go."""
+    kept, gone = [], []
+    stored = read_year_sums(connection, model, added)
+    for cited, year in sorted(added):
+        sums = added[cited, year]
+        if (cited, year) in stored:
+            sums = stored[cited, year] + sums
+        if sums.count < 0 or (sums.count == 0 and (sums.contexts.any() or sums.contents.any())):
+            raise Internal(f"the sums of {cited!r} in {year} do not return to zero; run `citewell doctor profiles`")
+        if sums.count == 0:
+            gone.append({"old_model": model, "old_cited": cited, "old_year": year})
+        else:
+            kept.append(_sums_row(model, cited, year, sums))
+    database.upsert(connection, schema.year_sums, kept)
+    if gone:
+        table = schema.year_sums
+        delete = sa.delete(table).where(
+            table.c.model == sa.bindparam("old_model"),
+            table.c.cited == sa.bindparam("old_cited"),
+            table.c.year == sa.bindparam("old_year"),
+        )
+        connection.execute(delete, gone)
+
+
+def replace_year_sums(
+    database: Database, connection: Connection, model: str, cited: Iterable[str], sums: YearSums
+) -> None:
+    """Puts these in the place of all sums of the cited papers."""
+    table = schema.year_sums
+    for some in chunks(sorted(set(cited))):
+        connection.execute(sa.delete(table).where(table.c.model == model, table.c.cited.in_(some)))
+    rows = [_sums_row(model, paper_id, year, sums[paper_id, year]) for paper_id, year in sorted(sums)]
+    database.upsert(connection, table, rows)
+
+
+def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[str, int]]) -> YearSums:
+    """The stored sums of (cited, year) groups."""
+    found: YearSums = {}
+    table = schema.year_sums
+    for some in chunks(sorted(groups), 400):
+        # A join with the list: SQLite looks up (cited, year) IN (…) by its first column alone.
+        wanted = sa.values(sa.column("cited", sa.Text), sa.column("year", sa.Integer)).data(list(some)).cte("wanted")
+        query = sa.select(table).join_from(
+            wanted,
+            table,
+            sa.and_(table.c.model == model, table.c.cited == wanted.c.cited, table.c.year == wanted.c.year),
+        )
+        found.update(((row.cited, row.year), sums_of(row)) for row in connection.execute(query))
+    return found
+
+
+def read_all_years(connection: Connection, model: str, cited: Iterable[str]) -> YearSums:
+    """All stored sums of the cited papers."""
+    table = schema.year_sums
+    rows = select_in(connection, sa.select(table).where(table.c.model == model), table.c.cited, cited)
+    return {(row.cited, row.year): sums_of(row) for row in rows}
+
+
+def sums_of(row: sa.Row[tuple[object, ...]]) -> ProfileSums:
+    """The sums in a row of year_sums."""
+    return ProfileSums(
+        np.frombuffer(row.contexts, SUM), np.frombuffer(row.contents, SUM), np.asarray(row.count, np.int64)
+    )
+
+
+def _sums_row(model: str, cited: str, year: int, sums: ProfileSums) -> dict[str, object]:
+    return {
+        "model": model,
+        "cited": cited,
+        "year": year,
+        "contexts": sums.contexts.astype(SUM).tobytes(),
+        "contents": sums.contents.astype(SUM).tobytes(),
+        "count": int(sums.count),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An encoder that the ledger keeps vectors of."""
+
+    hash: str
+    name: str
+    dimension: int
+    state: str
+    """ENCODING: texts are still being encoded, no sums are kept. SUMMING: sums are kept up to `summed_to`. READY."""
+    summed_to: str = ""
+
+    @property
+    def encodes(self) -> bool:
+        """New texts get their vectors when they arrive."""
+        return self.state != "ENCODING"
+
+    def keeps_sums_of(self, cited: str) -> bool:
+        return self.state == "READY" or (self.state == "SUMMING" and cited <= self.summed_to)
+
+
+def read_models(connection: Connection) -> list[Model]:
+    """Every model that a view uses."""
+    table = schema.models
+    return [
+        Model(row.hash, row.name, row.dimension, row.state, row.summed_to)
+        for row in connection.execute(sa.select(table).order_by(table.c.hash))
+    ]

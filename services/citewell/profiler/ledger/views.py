@@ -1,0 +1,71 @@
+"""Views: what the index holds of the ledger, which model and weights made it, and which one is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.sums import Model
+from citewell.profiler.profiles import ProfileWeights
+from citewell.runtime.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One projection of the ledger into the index."""
+
+    name: str
+    model: Model
+    weights: ProfileWeights
+    epoch: str
+    serving: bool
+    projected: bool
+    switch_when_complete: bool
+    request_id: str = ""
+
+    @property
+    def can_be_filled(self) -> bool:
+        """Its model's sums are complete, and it belongs to the ledger's epoch."""
+        return self.projected and self.model.state == "READY"
+
+
+def read_views(connection: Connection) -> list[View]:
+    """Every view, oldest first."""
+    views, models = schema.views, schema.models
+    query = (
+        sa.select(views, models.c.name.label("encoder"), models.c.dimension, models.c.state, models.c.summed_to)
+        .join_from(views, models, views.c.model == models.c.hash)
+        .order_by(views.c.created, views.c.name)
+    )
+    return [
+        View(
+            row.name,
+            Model(row.model, row.encoder, row.dimension, row.state, row.summed_to),
+            ProfileWeights(row.alpha, row.beta),
+            row.epoch,
+            row.serving,
+            row.projected,
+            row.switch_when_complete,
+            row.request_id,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def serving_view(connection: Connection) -> View:
+    return next(view for view in read_views(connection) if view.serving)
+
+
+def named_view(connection: Connection, name: str) -> View:
+    for view in read_views(connection):
+        if view.name == name:
+            return view
+    raise NotFound(f"there is no view {name!r}", view=name)
+
+
+def read_meta(connection: Connection, name: str) -> str:
+    """A value of the ledger itself; empty when it was never set."""
+    return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.name == name)) or ""

@@ -1,0 +1,106 @@
+"""Brings the index up to what the ledger says: marks in, points out, marks gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from citewell.profiler.ledger.database import Conflict, Database
+from citewell.profiler.ledger.points import Object, PaperPoint, Points, SpanPoint, marked, read_points, unmark
+from citewell.profiler.ledger.views import View, read_views
+from citewell.runtime import faults
+from citewell.runtime.errors import CitewellError
+from citewell.runtime.telemetry import logger
+
+# Objects read, sent and unmarked at once.
+BATCH = 256
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
+
+
+class IndexWriter(Protocol):
+    """The serving view's store, as its writer sees it."""
+
+    async def create_view(self, view: View) -> None:
+        """Makes the view's collections, unless they are there with the same properties."""
+
+    async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
+        """Writes points; an older version never replaces a newer one."""
+
+    async def serve_view(self, name: str) -> None:
+        """Points the searches that name no view at this one."""
+
+    async def drop_view(self, name: str) -> None: ...
+
+    async def read_points(
+        self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
+    ) -> tuple[list[PaperPoint], list[SpanPoint]]:
+        """The stored points of these ids and keys."""
+
+
+class Projector:
+    """Projects marked objects of every view, until told to stop. What it has not done when it dies is still marked."""
+
+    def __init__(self, database: Database, index: IndexWriter, changed: Callable[[], None]) -> None:
+        self._database, self._index, self._changed = database, index, changed
+        self._wake = asyncio.Event()
+        self._created: set[str] = set()
+        self._after: dict[str, Object | None] = {}
+
+    def wake(self) -> None:
+        """There are new marks."""
+        self._wake.set()
+
+    async def run(self, check_every: float) -> None:
+        """Projects for ever; looks for other processes' marks every so many seconds."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            self._wake.clear()
+            try:
+                done = await self.step()
+            except (CitewellError, Conflict) as error:
+                logger.warning("projection waits", why=str(error), seconds=pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                continue
+            pause = FIRST_PAUSE_SECONDS
+            if done:
+                self._changed()
+                continue
+            try:
+                await asyncio.wait_for(self._wake.wait(), check_every)
+            except TimeoutError:
+                continue
+
+    async def step(self) -> int:
+        """Projects one batch of every view that can be filled; says how many objects that were."""
+        views = await asyncio.to_thread(self._views)
+        done = 0
+        for view in views:
+            if view.name not in self._created:
+                await self._index.create_view(view)
+                if view.serving:
+                    await self._index.serve_view(view.name)
+                self._created.add(view.name)
+            points = await asyncio.to_thread(self._read, view)
+            if not points.versions:
+                continue
+            if points.papers or points.spans:
+                await self._index.upsert(view, points.papers, points.spans)
+            faults.point("after-index-write")
+            await asyncio.to_thread(unmark, self._database, view.name, points.versions)
+            done += len(points.versions)
+        return done
+
+    def _views(self) -> list[View]:
+        with self._database.reading() as connection:
+            return [view for view in read_views(connection) if view.can_be_filled]
+
+    def _read(self, view: View) -> Points:
+        with self._database.reading() as connection:
+            # Round and round in the order of the keys, so that no object waits for ever.
+            objects = marked(connection, view.name, BATCH, self._after.get(view.name))
+            if not objects and self._after.get(view.name):
+                objects = marked(connection, view.name, BATCH)
+            self._after[view.name] = objects[-1] if objects else None
+            return read_points(connection, view, objects)

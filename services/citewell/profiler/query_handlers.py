@@ -1,0 +1,140 @@
+"""ProfileQueryService: messages to query vectors and profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from citewell import __version__
+from citewell.profiler.encoder import GraphEncoder
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger_handlers import position_message
+from citewell.profiler.profiles import QueryWeights, query_vector
+from citewell.profiler.reads import get_profile, score_profiles
+from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
+from citewell.profiler.watermarks import Watermarks
+from citewell.runtime.errors import InvalidField
+from citewell.scholarly.contexts import count_targets, normalise
+from citewell.scholarly.publications import MAX_ABSTRACT, MAX_PASSAGE, MAX_TITLE
+from citewell.types.messages import date_from_message
+from citewell.types.v1 import paper_pb2
+
+# Twice the most that an as-of answer rescores: 3k of two searches at k = 1000.
+MAX_SCORED = 12_000
+
+AS_OF_LIMITS = (
+    "As-of goes by the citing paper's date: later revisions of a citing or cited text are not undone, and the encoder "
+    "may have been trained on later text."
+)
+
+
+class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
+    """Handlers."""
+
+    def __init__(self, database: Database, encoders: Encoders, weights: QueryWeights, watermarks: Watermarks) -> None:
+        self._database, self._encoders, self._weights, self._watermarks = database, encoders, weights, watermarks
+
+    async def EmbedQuery(
+        self, request: profile_query_pb2.EmbedQueryRequest, context: Any
+    ) -> profile_query_pb2.EmbedQueryResponse:
+        _check_query(request)
+        return await asyncio.to_thread(self._embed, request)
+
+    async def ScoreProfiles(
+        self, request: profile_query_pb2.ScoreProfilesRequest, context: Any
+    ) -> profile_query_pb2.ScoreProfilesResponse:
+        if len(request.paper_ids) > MAX_SCORED:
+            raise InvalidField("paper_ids", f"{len(request.paper_ids)} ids", f"at most {MAX_SCORED}")
+        scored, unknown = await asyncio.to_thread(
+            score_profiles,
+            self._database,
+            list(request.paper_ids),
+            np.asarray(request.query_vector, np.float32),
+            date_from_message(request.as_of, "as_of"),
+        )
+        return profile_query_pb2.ScoreProfilesResponse(
+            scores=[
+                profile_query_pb2.ProfileScore(paper_id=one.paper_id, score=one.score, in_degree=one.in_degree)
+                for one in scored
+            ],
+            unknown_ids=unknown,
+        )
+
+    async def GetProfile(
+        self, request: profile_query_pb2.GetProfileRequest, context: Any
+    ) -> profile_query_pb2.GetProfileResponse:
+        found = await asyncio.to_thread(
+            get_profile, self._database, request.paper_id, date_from_message(request.as_of, "as_of")
+        )
+        return profile_query_pb2.GetProfileResponse(
+            profile=found.profile,
+            content=found.content,
+            in_degree=found.in_degree,
+            years=[profile_query_pb2.YearSum(year=year, count=count) for year, count in found.years],
+            version=found.version,
+        )
+
+    async def Info(self, request: profile_query_pb2.InfoRequest, context: Any) -> profile_query_pb2.InfoResponse:
+        view, encoder = self._watermarks.view, self._encoder()
+        return profile_query_pb2.InfoResponse(
+            version=__version__,
+            encoder=paper_pb2.ModelInfo(
+                name=encoder.model_id,
+                hash=encoder.model_hash,
+                dimension=encoder.dimension,
+                max_tokens=encoder.max_tokens,
+                runtime=encoder.runtime,
+            ),
+            alpha=view.weights.alpha,
+            beta=view.weights.beta,
+            gamma=self._weights.gamma,
+            delta=self._weights.delta,
+            settings_hash=self._settings_hash(encoder.model_hash),
+            as_of_limits=AS_OF_LIMITS,
+        )
+
+    def _embed(self, request: profile_query_pb2.EmbedQueryRequest) -> profile_query_pb2.EmbedQueryResponse:
+        # Read once: the answer's vector, view and positions belong together.
+        view, searchable = self._watermarks.view, self._watermarks.searchable
+        encoder = self._encoder()
+        context, paper = normalise(request.context), encoder.paper_text(request.title, request.abstract)
+        vectors = encoder.encode([text for text in (context, paper) if text])
+        of_context = vectors[0] if context else None
+        of_paper = vectors[-1] if paper else None
+        return profile_query_pb2.EmbedQueryResponse(
+            query_vector=query_vector(of_context, of_paper, self._weights),
+            context_vector=of_context if of_context is not None else (),
+            model_hash=view.model.hash,
+            settings_hash=self._settings_hash(view.model.hash),
+            context_cut=bool(context) and encoder.cuts(context),
+            searchable=[position_message(position) for position in searchable],
+            view=view.name,
+            epoch=view.epoch,
+        )
+
+    def _encoder(self) -> GraphEncoder:
+        """Of the serving view, which another process may have switched."""
+        model = self._watermarks.view.model
+        encoder = self._encoders.of_model(model.name, model.hash)
+        assert isinstance(encoder, GraphEncoder)
+        return encoder
+
+    def _settings_hash(self, model_hash: str) -> str:
+        text = f"{model_hash} {self._weights.gamma!r} {self._weights.delta!r}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_query(request: profile_query_pb2.EmbedQueryRequest) -> None:
+    for field, limit in (("context", MAX_PASSAGE), ("title", MAX_TITLE), ("abstract", MAX_ABSTRACT)):
+        text = getattr(request, field)
+        if len(text) > limit:
+            raise InvalidField(field, f"{len(text)} characters", f"at most {limit} characters")
+    context = normalise(request.context)
+    if context and (targets := count_targets(context)) != 1:
+        raise InvalidField("context", context, f"exactly one TARGETCIT, not {targets}", reason="TARGET_MARKER")
+    if not context and not normalise(request.title) and not normalise(request.abstract):
+        raise InvalidField("context", "", "some text in context, title or abstract", reason="EMPTY_QUERY")

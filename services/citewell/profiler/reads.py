@@ -1,0 +1,122 @@
+"""Profiles and scores out of the ledger, now or as they stood on a date."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database, select_in
+from citewell.profiler.ledger.rows import LedgerRows, contribution_of
+from citewell.profiler.ledger.rules import Contribution, PaperState
+from citewell.profiler.ledger.sums import YearSums, read_all_years, read_vectors, year_sums_of
+from citewell.profiler.ledger.views import View, serving_view
+from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile, scores
+from citewell.runtime.errors import InvalidField, NotFound
+from citewell.scholarly.dates import PartialDate
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileScore:
+    """cosine(v_q, v̂_i), and how many citing papers made v̂_i."""
+
+    paper_id: str
+    score: float
+    in_degree: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaperProfile:
+    """v̂_i, v_i, and who is behind it."""
+
+    profile: Vectors
+    content: Vectors
+    in_degree: int
+    years: list[tuple[int, int]]
+    version: int
+
+
+def score_profiles(
+    database: Database, paper_ids: Sequence[str], query: NDArray[np.float32], as_of: PartialDate
+) -> tuple[list[ProfileScore], list[str]]:
+    """The scores of known papers in the order asked for, and the ids of which nothing was published."""
+    with database.reading() as connection:
+        view = serving_view(connection)
+        if query.shape != (view.model.dimension,):
+            raise InvalidField("query_vector", f"{query.size} components", f"{view.model.dimension} components")
+        if not np.isfinite(query).all():
+            raise InvalidField("query_vector", "a component that is not finite", "finite components")
+        states = LedgerRows(connection).papers(paper_ids)
+        known = [paper_id for paper_id in paper_ids if paper_id in states and states[paper_id].known]
+        unknown = [paper_id for paper_id in paper_ids if paper_id not in states or not states[paper_id].known]
+        if not known:
+            return [], unknown
+        contents, sums = _read(connection, view, [states[paper_id] for paper_id in known], as_of)
+    totals = _totals(known, sums, view.model.dimension)
+    cosines = scores(query, profile(contents, totals, view.weights))
+    return [
+        ProfileScore(paper_id, float(cosine), int(count))
+        for paper_id, cosine, count in zip(known, cosines, totals.count, strict=True)
+    ], unknown
+
+
+def get_profile(database: Database, paper_id: str, as_of: PartialDate) -> PaperProfile:
+    """One paper's profile, or NotFound."""
+    with database.reading() as connection:
+        view = serving_view(connection)
+        state = LedgerRows(connection).papers([paper_id]).get(paper_id)
+        if state is None or not state.known:
+            raise NotFound(f"no paper {paper_id!r} was published", paper_id=paper_id)
+        contents, sums = _read(connection, view, [state], as_of)
+    totals = _totals([paper_id], sums, view.model.dimension)
+    return PaperProfile(
+        profile(contents, totals, view.weights)[0],
+        contents[0].astype(np.float32),
+        int(totals.count[0]),
+        sorted((year, int(of_year.count)) for (_, year), of_year in sums.items()),
+        state.version,
+    )
+
+
+def _read(
+    connection: Connection, view: View, states: Sequence[PaperState], as_of: PartialDate
+) -> tuple[NDArray[np.float64], YearSums]:
+    model, ids = view.model, [state.id for state in states]
+    vectors = read_vectors(connection, model.hash, (state.text for state in states))
+    contents = from_fixed(np.stack([vectors[state.text] for state in states]))
+    sums = read_all_years(connection, model.hash, ids)
+    if as_of.known:
+        # A citation whose year is unknown is never surely older than the date.
+        sums = {group: of_year for group, of_year in sums.items() if 0 < group[1] < as_of.year}
+        sums |= _boundary_year(connection, view, ids, as_of)
+    return contents, sums
+
+
+def _boundary_year(connection: Connection, view: View, cited: Sequence[str], as_of: PartialDate) -> YearSums:
+    """The sums of the as-of date's own year up to that date, from the edges."""
+    edges = schema.edges
+    query = sa.select(edges).where(
+        edges.c.present, edges.c.year == as_of.year, edges.c.day > 0, edges.c.day < as_of.first_day()
+    )
+    net: dict[tuple[str, Contribution], int] = {}
+    for row in select_in(connection, query, edges.c.cited, cited):
+        key = row.cited, contribution_of(row)
+        net[key] = net.get(key, 0) + 1
+    texts = {text for _, contribution in net for text in (contribution.text, *contribution.contexts)}
+    return year_sums_of(net, read_vectors(connection, view.model.hash, texts), view.model.dimension)
+
+
+def _totals(ids: Sequence[str], sums: YearSums, dimension: int) -> ProfileSums:
+    position = {paper_id: number for number, paper_id in enumerate(ids)}
+    totals = ProfileSums.zero(dimension, len(ids))
+    for (cited, _), of_year in sums.items():
+        at = position[cited]
+        totals.contexts[at] += of_year.contexts
+        totals.contents[at] += of_year.contents
+        totals.count[at] += of_year.count
+    return totals

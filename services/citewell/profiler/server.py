@@ -1,0 +1,104 @@
+"""The profiler's process: two gRPC services over one ledger and one encoder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc
+
+from citewell.profiler.encoder import load_encoder
+from citewell.profiler.encoder_files import EncoderUnusable
+from citewell.profiler.index_client import IndexClient
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger.ledger import Ledger
+from citewell.profiler.ledger.lifecycle import open_ledger
+from citewell.profiler.ledger_handlers import LedgerHandlers
+from citewell.profiler.profiles import ProfileWeights, QueryWeights
+from citewell.profiler.projector import Projector
+from citewell.profiler.query_handlers import QueryHandlers
+from citewell.profiler.settings import ProfilerSettings
+from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
+from citewell.profiler.watermarks import Watermarks
+from citewell.runtime.channels import open_channel
+from citewell.runtime.errors import FailedPrecondition
+
+
+class ProfilerService:
+    """A runtime `Service`."""
+
+    grpc_services = ("citewell.profiler.v1.ProfileQueryService", "citewell.profiler.v1.LedgerService")
+
+    def __init__(self, settings: ProfilerSettings) -> None:
+        self._settings = settings
+        self._database = Database(settings.ledger_url)
+        self._encoders = Encoders(self._load_encoder)
+        self._watermarks = Watermarks(self._database)
+        self._channel: grpc.aio.Channel | None = None
+        self._projector: Projector | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def register(self, server: grpc.aio.Server) -> None:
+        settings = self._settings
+        ledger = LedgerHandlers(Ledger(self._database, self._encoders), self._watermarks, self._changed)
+        queries = QueryHandlers(
+            self._database, self._encoders, QueryWeights(settings.gamma, settings.delta), self._watermarks
+        )
+        ledger_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
+        profile_query_pb2_grpc.add_ProfileQueryServiceServicer_to_server(queries, server)
+
+    async def start(self) -> None:
+        settings = self._settings
+        encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
+        weights = ProfileWeights(settings.alpha, settings.beta)
+        await asyncio.to_thread(open_ledger, self._database, encoder, weights)
+        await self._watermarks.look()
+        self._run(self._watermarks.run(settings.progress_seconds))
+        if settings.project:
+            self._channel = open_channel(
+                settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
+            )
+            self._projector = Projector(self._database, IndexClient(self._channel), self._watermarks.changed)
+            self._run(self._projector.run(settings.progress_seconds))
+
+    async def check(self) -> None:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        if not self._tasks:
+            raise FailedPrecondition("the profiler is not started")
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._channel:
+            await self._channel.close()
+        self._database.close()
+
+    def _changed(self) -> None:
+        """Something was applied here."""
+        self._watermarks.changed()
+        if self._projector:
+            self._projector.wake()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    def _load_encoder(self, name: str) -> Any:
+        settings = self._settings
+        try:
+            return load_encoder(
+                name,
+                runtime=settings.encoder_runtime,
+                precision=settings.encoder_precision,
+                max_tokens=settings.encoder_max_tokens,
+                strip_markers=settings.encoder_strip_markers,
+                threads=settings.encoder_threads,
+                cache=settings.encoder_cache,
+                allow_download=settings.encoder_allow_download,
+            )
+        except EncoderUnusable as error:
+            raise FailedPrecondition(str(error), reason="ENCODER_UNUSABLE") from None

@@ -1,0 +1,52 @@
+"""What the profiler can be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.runtime.settings import ServiceSettings
+
+
+class ProfilerSettings(ServiceSettings):
+    """Environment variables CITEWELL_PROFILER__…"""
+
+    model_config = SettingsConfigDict(env_prefix="CITEWELL_PROFILER__")
+
+    ledger_url: str = "sqlite:///data/ledger.sqlite"
+    """Where the ledger is: sqlite:///path (four slashes for an absolute one) or postgresql://user:password@host/name."""
+    index_address: str = "127.0.0.1:7302"
+    """host:port of the index."""
+    project: bool = True
+    """Write to the index; off in processes that only embed queries."""
+    progress_seconds: float = Field(0.2, gt=0)
+    """How often to look for what other profiler processes applied or projected."""
+
+    encoder: str = DEFAULT_ENCODER
+    """ENC1: a folder, a Hugging Face id in the local cache, or the packaged default."""
+    encoder_runtime: str = Field("openvino", pattern="^(openvino|onnxruntime)$")
+    """Which runtime computes it."""
+    encoder_precision: str = Field("auto", pattern="^(auto|fp32|bf16|int8)$")
+    """auto is bf16 where this CPU has it; name one where machines of different kinds share an index."""
+    encoder_max_tokens: int = Field(0, ge=0)
+    """Longest text in tokens; 0 = the model's own limit."""
+    encoder_strip_markers: bool = False
+    """Leave TARGETCIT and OTHERCIT out of what is encoded."""
+    encoder_threads: int = Field(0, ge=0)
+    """Threads of the encoder; 0 = the runtime's choice."""
+    encoder_cache: Path | None = None
+    """Where built model graphs are kept; empty = the user's cache folder."""
+    encoder_allow_download: bool = False
+    """Fetch the encoder from Hugging Face when it is not here."""
+
+    alpha: float = Field(0.8, ge=0)
+    """α of eq. 3: what citing contexts add to a profile. A change starts a rebuild that needs no encoding."""
+    beta: float = Field(0.2, ge=0)
+    """β of eq. 3: what citing papers' own texts add to a profile."""
+    gamma: float = Field(0.8, ge=0)
+    """γ of eq. 4: how much the citation context counts in a query."""
+    delta: float = Field(0.2, ge=0)
+    """δ of eq. 4: how much the draft's title and abstract count in a query."""
