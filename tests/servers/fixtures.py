@@ -11,6 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.servers.kafka_broker import KafkaBroker
     from tests.servers.postgres import PostgresServer
+    from tests.servers.triton import TritonServer
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +42,16 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """SQLAlchemy's address of an empty database of this test's own."""
     return postgres_server.fresh_database()
+
+
+@pytest.fixture(scope="session")
+def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """A running Triton with version 1 of the model "davinci", shared by the tests that leave it so."""
+    from tests.servers.triton import TritonServer
+
+    server = TritonServer(tmp_path_factory.mktemp("triton"))
+    server.add_version(1)
+    try:
+        yield server.start()
+    finally:
+        server.kill()
