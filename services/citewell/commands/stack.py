@@ -135,7 +135,7 @@ class Stack:
             return {"CITEWELL_INDEX__FOLDER": str(self.data / "index"), **os.environ, **told, **self.settings}
         told |= {
             "CITEWELL_PROFILER__LEDGER_URL": f"sqlite:///{self.data / 'ledger.sqlite'}",
-            "CITEWELL_INGESTION__LOG__PATH": str(self.data / "log.sqlite"),
+            "CITEWELL_INGESTION__DATA": str(self.data),
             "CITEWELL_INDEX__FOLDER": str(self.data / "index"),
         }
         return {**os.environ, **told, **self.settings}

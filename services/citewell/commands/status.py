@@ -7,8 +7,6 @@ from typing import Annotated
 
 import grpc
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from citewell.commands.calls import address_of, channel_to, run
 from citewell.commands.stack import DEFAULT_DATA, SERVICES
@@ -23,12 +21,8 @@ from citewell.runtime.errors import CitewellError
 def status(data: Annotated[Path, typer.Option(help="The folder that `up` was given.")] = DEFAULT_DATA) -> None:
     """Prints one line a service; ends with code 1 unless all serve."""
     rows = [run(_describe(service, data), 5.0) for service in sorted(SERVICES, key=SERVICES.__getitem__)]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("service", "address", "health", "holds"):
-        table.add_column(heading)
     for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+        typer.echo("{:<12} {:<22} {:<12} {}".format(*row).rstrip())
     if any(row[2] != "serving" for row in rows):
         raise typer.Exit(1)
 
@@ -37,7 +31,7 @@ async def _describe(service: str, data: Path) -> tuple[str, str, str, str]:
     address = address_of(service, data)
     async with channel_to(service, data) as channel:
         try:
-            await require_serving(channel, "")
+            await require_serving(channel, "", service)
             holds = await _holdings(service, channel)
         except CitewellError as error:
             return service, address, "not serving", error.message

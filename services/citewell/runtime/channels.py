@@ -115,12 +115,12 @@ async def invoke(
         raise Unavailable(f"{stage}: the channel is closed", stage=stage) from error
 
 
-async def require_serving(channel: grpc.aio.Channel, service: str) -> None:
-    """Returns when the service behind the channel says SERVING; raises Unavailable otherwise."""
-    check = health_pb2_grpc.HealthStub(channel).Check
-    answer = await invoke(check, health_pb2.HealthCheckRequest(service=service), service, at_most=2.0)
+async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "") -> None:
+    """Returns when the service (empty: the whole server, told by `name`) says SERVING; raises Unavailable otherwise."""
+    check, name = health_pb2_grpc.HealthStub(channel).Check, name or service
+    answer = await invoke(check, health_pb2.HealthCheckRequest(service=service), name, at_most=2.0)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        raise Unavailable(f"{service} is not serving", stage=service)
+        raise Unavailable(f"{name} is not serving", stage=name)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
