@@ -1,0 +1,250 @@
+"""One embedded shard behind the Points port. Calls run on the store's one thread: the engine keeps the GIL anyway."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import numpy as np
+import qdrant_edge as edge
+
+from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
+from citewell.index.points import (
+    CONTENT,
+    INTEGERS,
+    LEXICAL,
+    PAPER_KEYWORDS,
+    PROFILE,
+    SPAN,
+    SPAN_KEYWORDS,
+    Point,
+    Sparse,
+    Vector,
+)
+from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page
+from citewell.runtime.errors import StorageFull
+
+ENGINE = "qdrant-edge"
+
+# Points a write and queries a batch: so few that others waiting for the GIL wait some milliseconds, not more.
+WRITE_CHUNK, QUERY_CHUNK, READ_CHUNK = 64, 16, 500
+FLUSH_SECONDS = 30.0
+
+T = TypeVar("T")
+
+
+def create_shard(path: Path, kind: Kind, dimension: int) -> None:
+    """An empty shard with its payload indexes."""
+    path.mkdir(parents=True)
+    unread = edge.Memory.Cold  # paged in when searched
+    if kind is Kind.PAPERS:
+        vectors = {
+            PROFILE: edge.EdgeVectorParams(dimension, edge.Distance.Cosine),
+            CONTENT: edge.EdgeVectorParams(dimension, edge.Distance.Cosine, memory=unread),
+        }
+        sparse = {LEXICAL: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+    else:
+        vectors, sparse = {SPAN: edge.EdgeVectorParams(dimension, edge.Distance.Cosine, memory=unread)}, {}
+    # No graph is ever built: a full scan of 88,000 papers is fast and exact, and building blocks everyone.
+    shard = edge.EdgeShard.create(str(path), edge.EdgeConfig(vectors=vectors, sparse_vectors=sparse))
+    for name in PAPER_KEYWORDS if kind is Kind.PAPERS else SPAN_KEYWORDS:
+        shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Keyword))
+    for name in INTEGERS:
+        shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Integer))
+    shard.close()
+
+
+class OneThread:
+    """Where every call of the engine runs, one after the other."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=ENGINE)
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
+        except Exception as error:  # the engine raises nothing more telling
+            if "No space left" in str(error):
+                raise StorageFull("the store's disk is full") from error
+            raise
+
+    def shutdown(self) -> None:
+        self._executor.shutdown()
+
+
+class EdgePoints:
+    """The points of one shard."""
+
+    def __init__(self, path: Path, thread: OneThread, min_free_bytes: int) -> None:
+        self._path, self._thread, self._min_free_bytes = path, thread, min_free_bytes
+        self._shard: Any = edge.EdgeShard.load(str(path))  # its stubs say less than it returns
+        self._change = self._last_change()
+        self._flushed, self._dirty = time.monotonic(), False
+
+    async def upsert(self, points: Sequence[Point]) -> int:
+        return sum([await self._thread.run(self._write, chunk) for chunk in _chunks(points, WRITE_CHUNK)])
+
+    def _write(self, points: Sequence[Point]) -> int:
+        """Read, compare and write in one go on the one thread; a conditional upsert would not say what was stale."""
+        change = self._change + 1
+        records = self._shard.retrieve([point.id for point in points], ["version"], False)
+        stored = {record.id: record.payload["version"] for record in records}
+        fresh = [
+            edge.Point(point.id, _vectors(point), {**point.payload, "change": change})
+            for point in points
+            if stored.get(point.id, 0) < point.version
+        ]
+        if fresh:
+            self._require_space()
+            self._shard.update(edge.UpdateOperation.upsert_points(fresh))
+            self._change, self._dirty = change, True
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self._flush()
+        return sum(stored.get(point.id, 0) > point.version for point in points)
+
+    def _require_space(self) -> None:
+        # The engine writes through memory maps: on a full disk it would be killed, not told.
+        free = shutil.disk_usage(self._path).free
+        if free < self._min_free_bytes:
+            raise StorageFull(
+                f"{free >> 20} MiB are free for the store, {self._min_free_bytes >> 20} MiB must stay free to write"
+            )
+
+    async def read(self, ids: Collection[UUID], *, vectors: bool) -> list[Point]:
+        found: list[Point] = []
+        for chunk in _chunks(list(ids), READ_CHUNK):
+            found += await self._thread.run(self._retrieve, chunk, vectors)
+        return found
+
+    def _retrieve(self, ids: list[UUID], vectors: bool) -> list[Point]:
+        return [_point(record) for record in self._shard.retrieve(ids, True, vectors)]
+
+    async def nearest(self, queries: Sequence[Nearest]) -> Answers:
+        hits: list[list[Hit]] = []
+        for chunk in _chunks(queries, QUERY_CHUNK):
+            hits += await self._thread.run(self._query, chunk)
+        return Answers(hits, ENGINE, exact=True)
+
+    def _query(self, queries: Sequence[Nearest]) -> list[list[Hit]]:
+        requests = [_request(query) for query in queries]
+        answers = self._shard.query_batch(edge.QueryBatchRequest(requests))
+        return [
+            [
+                Hit(
+                    Point(found.id, found.payload),
+                    found.score if query.vector is not None else found.payload["last_day"],
+                )
+                for found in answer
+            ]
+            for query, answer in zip(queries, answers, strict=True)
+        ]
+
+    async def page(
+        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), *, vectors: bool = False
+    ) -> Page:
+        scroll = edge.ScrollRequest(
+            offset=start, limit=limit, filter=_filter(conditions), with_payload=True, with_vector=vectors
+        )
+        return await self._thread.run(self._scroll, scroll)
+
+    def _scroll(self, scroll: Any) -> Page:
+        records, next_id = self._shard.scroll(scroll)
+        return Page([_point(record) for record in records], next_id)
+
+    async def count(self, conditions: tuple[Condition, ...] = ()) -> int:
+        count = edge.CountRequest(exact=True, filter=_filter(conditions))
+        return await self._thread.run(self._shard.count, count)
+
+    async def change_number(self) -> int:
+        return self._change
+
+    async def changes(self, after: int) -> Changes:
+        """Every write carries its number in the payload, so the feed is as durable as the points."""
+        number, start = self._change, None
+        ids: set[UUID] = set()
+        while number > after:
+            page = await self.page(start, READ_CHUNK, (Between("change", least=after + 1),))
+            ids.update(point.id for point in page.points)
+            start = page.next_id
+            if start is None:
+                break
+        return Changes(number, frozenset(ids))
+
+    def close(self) -> None:
+        """To be called on the store's thread, or when that has ended."""
+        self._flush()
+        self._shard.close()
+
+    def _flush(self) -> None:
+        if self._dirty:
+            self._shard.flush()
+        self._flushed, self._dirty = time.monotonic(), False
+
+    def _last_change(self) -> int:
+        order = edge.OrderBy("change", direction=edge.Direction.Desc)
+        found = self._shard.query(edge.QueryRequest(limit=1, query=order, with_payload=["change"]))
+        return int(found[0].payload["change"]) if found else 0
+
+
+def _request(query: Nearest) -> Any:
+    if query.vector is None:
+        by: Any = edge.OrderBy("last_day", direction=edge.Direction.Desc)
+    elif isinstance(query.vector, Sparse):
+        by = edge.Query.Nearest(_sparse(query.vector), using=query.field)
+    else:
+        by = edge.Query.Nearest(query.vector.tolist(), using=query.field)
+    return edge.QueryRequest(
+        limit=query.limit,
+        query=by,
+        filter=_filter(query.conditions),
+        with_payload=True,
+        params=edge.SearchParams(exact=True),
+    )
+
+
+def _filter(conditions: Sequence[Condition]) -> Any:
+    must: list[Any] = []
+    must_not: list[Any] = []
+    for condition in conditions:
+        match condition:
+            case Between(key, least, below):
+                must.append(edge.FieldCondition(key, range=edge.RangeFloat(gte=least, lt=below)))
+            case AnyOf(key, values):
+                must.append(edge.FieldCondition(key, match=edge.MatchAny(list(values))))
+            case NoneOf(key, values):
+                must_not.append(edge.FieldCondition(key, match=edge.MatchAny(list(values))))
+            case NotThese(ids):
+                must_not.append(edge.HasIdCondition(set(ids)))
+    return edge.Filter(must=must, must_not=must_not) if conditions else None
+
+
+def _vectors(point: Point) -> dict[str, Any]:
+    return {
+        name: _sparse(vector) if isinstance(vector, Sparse) else vector.tolist()
+        for name, vector in point.vectors.items()
+    }
+
+
+def _sparse(sparse: Sparse) -> Any:
+    return edge.SparseVector(list(sparse.indices), list(sparse.values))
+
+
+def _point(record: Any) -> Point:
+    vectors: dict[str, Vector | Sparse] = {
+        name: Sparse(tuple(vector.indices), tuple(vector.values))
+        if isinstance(vector, edge.SparseVector)
+        else np.array(vector, dtype=np.float32)
+        for name, vector in (record.vector or {}).items()
+    }
+    return Point(record.id, record.payload, vectors)
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

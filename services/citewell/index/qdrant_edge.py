@@ -1,0 +1,159 @@
+"""The embedded store: qdrant-edge shards in a folder, two a view, and a registry file beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from citewell.index.edge_shard import ENGINE, EdgePoints, OneThread, create_shard
+from citewell.index.points import SCHEMA_VERSION
+from citewell.index.store import Kind
+from citewell.index.views import Registry, View, require_schema
+from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
+
+_LOCK_POLL_SECONDS = 0.05
+
+
+class EdgeStore:
+    """Views as folders. One process owns the folder at a time: the engine's shards allow no more."""
+
+    engine = ENGINE
+
+    def __init__(self, folder: Path, *, min_free_bytes: int = 0, owner_wait_seconds: float = 0.0) -> None:
+        self._folder, self._min_free_bytes, self._owner_wait = folder, min_free_bytes, owner_wait_seconds
+        self._registry = Registry()
+        self._points: dict[tuple[str, Kind], EdgePoints] = {}
+        self._thread = OneThread()
+        self._lock: int | None = None
+
+    async def open(self) -> None:
+        await self._own()
+        await self._thread.run(self._load)
+
+    async def _own(self) -> None:
+        """Waits for the owner before us, which may be on its way out, but not for ever."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise FailedPrecondition(f"the store's folder {self._folder} cannot be used: {error.strerror}") from None
+        until = time.monotonic() + self._owner_wait
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < until:
+                    await asyncio.sleep(_LOCK_POLL_SECONDS)
+                    continue
+                owner = os.pread(self._lock, 32, 0).decode() or "unknown"
+                os.close(self._lock)
+                self._lock = None
+                raise FailedPrecondition(
+                    f"the store {self._folder} is in use by process {owner}; one process owns an embedded store",
+                    reason="STORE_IN_USE",
+                    owner=owner,
+                ) from None
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+            return
+
+    def _load(self) -> None:
+        registry = _read_registry(self._folder / "views.json")
+        for entry in self._folder.iterdir():  # what a crash left of a view half created or half dropped
+            if entry.is_dir() and entry.name not in registry.views:
+                shutil.rmtree(entry)
+        self._points = {(name, kind): self._open_points(name, kind) for name in registry.views for kind in Kind}
+        self._registry = registry
+
+    def _open_points(self, name: str, kind: Kind) -> EdgePoints:
+        return EdgePoints(self._folder / name / kind.value, self._thread, self._min_free_bytes)
+
+    async def close(self) -> None:
+        await self._thread.run(self._close_points, list(self._points))
+        self._thread.shutdown()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _close_points(self, keys: list[tuple[str, Kind]]) -> None:
+        for key in keys:
+            self._points.pop(key).close()
+
+    async def check(self) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < self._min_free_bytes:
+            raise StorageFull(f"{free >> 20} MiB are free for the store; writes are refused")
+
+    async def registry(self) -> Registry:
+        return self._registry
+
+    async def create(self, view: View) -> None:
+        def create() -> None:
+            shutil.rmtree(self._folder / view.name, ignore_errors=True)
+            for kind in Kind:
+                create_shard(self._folder / view.name / kind.value, kind, view.dimension)
+                self._points[view.name, kind] = self._open_points(view.name, kind)
+            self._save(replace(self._registry, views={**self._registry.views, view.name: view}))
+
+        await self._thread.run(create)
+
+    async def serve(self, name: str) -> None:
+        await self._thread.run(self._save, replace(self._registry, serving=name))
+
+    async def drop(self, name: str) -> None:
+        def drop() -> None:
+            left = {view.name: view for view in self._registry.views.values() if view.name != name}
+            self._save(replace(self._registry, views=left))
+            self._close_points([(name, kind) for kind in Kind])
+            shutil.rmtree(self._folder / name)
+
+        await self._thread.run(drop)
+
+    def points(self, view: View, kind: Kind) -> EdgePoints:
+        try:
+            return self._points[view.name, kind]
+        except KeyError:
+            raise NotFound(f"view {view.name!r} was dropped", reason="UNKNOWN_VIEW") from None
+
+    async def disk_bytes(self, view: View) -> int:
+        def used() -> int:  # blocks, not lengths: the engine's files are sparse
+            return sum(path.stat().st_blocks * 512 for path in (self._folder / view.name).rglob("*"))
+
+        return await self._thread.run(used)
+
+    def _save(self, registry: Registry) -> None:
+        _write_registry(self._folder / "views.json", registry)
+        self._registry = registry
+
+
+def _read_registry(path: Path) -> Registry:
+    try:
+        written = json.loads(path.read_text())
+    except FileNotFoundError:
+        return Registry()
+    require_schema(written["schema_version"])
+    return Registry({view["name"]: View(**view) for view in written["views"]}, written["serving"])
+
+
+def _write_registry(path: Path, registry: Registry) -> None:
+    """Whole or not at all, also when the machine stops in the middle."""
+    written = {
+        "schema_version": SCHEMA_VERSION,
+        "serving": registry.serving,
+        "views": [asdict(view) for view in registry.views.values()],
+    }
+    draft = path.with_suffix(".new")
+    with draft.open("w") as file:
+        json.dump(written, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)

@@ -1,0 +1,116 @@
+"""The port to whatever keeps the points: a store of views, and in each view two sets of points."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+from uuid import UUID
+
+from citewell.index.filters import Condition
+from citewell.index.points import Point, Sparse, Vector
+from citewell.index.views import Registry, View
+
+
+class Kind(Enum):
+    """The two sets of points of a view."""
+
+    PAPERS = "papers"
+    SPANS = "spans"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nearest:
+    """The `limit` points nearest to a vector among those that meet every condition; newest first without a vector."""
+
+    field: str
+    vector: Vector | Sparse | None
+    limit: int
+    conditions: tuple[Condition, ...] = ()
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hit:
+    """A point found, and how near it is (its last day when the newest were asked for)."""
+
+    point: Point
+    score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """For each query its hits, and which engine found them, and whether it looked at every point."""
+
+    hits: list[list[Hit]]
+    engine: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """Some of the points in the order of their ids, and the id the next page starts at."""
+
+    points: list[Point]
+    next_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What was written after some change number: the ids, and the number that is reached by reading them."""
+
+    number: int
+    ids: frozenset[UUID]
+
+
+class Points(Protocol):
+    """One set of points. Every write of one or more new versions gets the next change number."""
+
+    async def upsert(self, points: Sequence[Point]) -> int:
+        """Writes those whose stored version is older or absent; how many the store held newer.
+
+        Ids are distinct, vectors and names valid.
+        """
+
+    async def read(self, ids: Collection[UUID], *, vectors: bool) -> list[Point]:
+        """The points that exist, hidden ones too, in no order."""
+
+    async def nearest(self, queries: Sequence[Nearest]) -> Answers:
+        """For each query the best points, best first, ties in any order."""
+
+    async def page(
+        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), *, vectors: bool = False
+    ) -> Page: ...
+
+    async def count(self, conditions: tuple[Condition, ...] = ()) -> int: ...
+
+    async def change_number(self) -> int: ...
+
+    async def changes(self, after: int) -> Changes: ...
+
+
+class Store(Protocol):
+    """Views and their points. Views are created, served and dropped by one caller at a time."""
+
+    engine: str
+
+    async def open(self) -> None:
+        """Raises when the store cannot be used: another owner, another schema."""
+
+    async def close(self) -> None: ...
+
+    async def check(self) -> None:
+        """Raises when the store could not answer now."""
+
+    async def registry(self) -> Registry: ...
+
+    async def create(self, view: View) -> None: ...
+
+    async def serve(self, name: str) -> None: ...
+
+    async def drop(self, name: str) -> None: ...
+
+    def points(self, view: View, kind: Kind) -> Points: ...
+
+    async def disk_bytes(self, view: View) -> int: ...

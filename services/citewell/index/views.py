@@ -1,0 +1,100 @@
+"""Views: complete, named sets of papers and spans of one encoder and one set of weights. One of them is served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from citewell.index.points import SCHEMA_VERSION
+from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+MAX_DIMENSION = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What was true when a view was created, and stays true: anything else is another view."""
+
+    name: str
+    epoch: str
+    model_hash: str
+    dimension: int
+    settings_hash: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        # The name becomes a folder and a collection.
+        if not _NAME.fullmatch(self.name):
+            raise InvalidField("index_view", self.name, "1 to 64 lower-case letters, digits, - or _")
+        if not 1 <= self.dimension <= MAX_DIMENSION:
+            raise InvalidField("dimension", self.dimension, f"1 to {MAX_DIMENSION}")
+        for name in ("epoch", "model_hash"):
+            if not getattr(self, name):
+                raise InvalidField(name, "", "a value: it tells this view from any other")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Which views there are, and which is served."""
+
+    views: Mapping[str, View] = field(default_factory=dict)
+    serving: str = ""
+
+    def resolve(self, name: str) -> View:
+        """The named view, or the serving one for an empty name."""
+        if not name and not self.serving:
+            raise FailedPrecondition("no view is served yet; create one and serve it", reason="NO_VIEW")
+        view = self.views.get(name or self.serving)
+        if view is None:
+            known = ", ".join(sorted(self.views)) or "none"
+            raise NotFound(f"index_view is {name!r}; known views: {known}", reason="UNKNOWN_VIEW", index_view=name)
+        return view
+
+
+def require_same(stored: View, given: View) -> None:
+    """FAILED_PRECONDITION naming both values where an existing view is asked for with other properties."""
+    for property_ in fields(View):
+        old, new = getattr(stored, property_.name), getattr(given, property_.name)
+        if old != new:
+            raise FailedPrecondition(
+                f"view {stored.name!r} exists with {property_.name} {old!r}, not {new!r}",
+                reason="VIEW_DIFFERS",
+                property=property_.name,
+                stored=old,
+                given=new,
+            )
+
+
+def require_epoch(view: View, epoch: str) -> None:
+    """FAILED_PRECONDITION for a write of another ledger's life: the view must be rebuilt."""
+    if epoch != view.epoch:
+        raise FailedPrecondition(
+            f"view {view.name!r} holds epoch {view.epoch!r}, the write comes from {epoch!r}: rebuild the view",
+            reason="EPOCH_MISMATCH",
+            stored=view.epoch,
+            given=epoch,
+        )
+
+
+def require_model(view: View, model_hash: str) -> None:
+    """FAILED_PRECONDITION for a vector of another encoder; an empty hash is not checked."""
+    if model_hash and model_hash != view.model_hash:
+        raise FailedPrecondition(
+            f"view {view.name!r} holds vectors of model {view.model_hash!r}, the query's is {model_hash!r}",
+            reason="MODEL_MISMATCH",
+            stored=view.model_hash,
+            given=model_hash,
+        )
+
+
+def require_schema(stored: int) -> None:
+    """FAILED_PRECONDITION for a store written by another version of this code."""
+    if stored != SCHEMA_VERSION:
+        raise FailedPrecondition(
+            f"the store has schema version {stored}, this program reads {SCHEMA_VERSION}: rebuild the store",
+            reason="SCHEMA_MISMATCH",
+            stored=stored,
+            given=SCHEMA_VERSION,
+        )

@@ -1,0 +1,441 @@
+"""One suite for every store adapter: what Index promises holds whichever engine keeps the points."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from citewell.index.index import EvidenceSearch, Index, Search
+from citewell.index.points import CONTENT, LEXICAL, PaperPoint, SpanPoint, Sparse, Vector, point_id, unit
+from citewell.index.qdrant_edge import EdgeStore
+from citewell.index.store import Changes, Kind, Store
+from citewell.index.views import View
+from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
+
+DIMENSION = 16
+EPOCH = "first life"
+VIEW = View("main", EPOCH, "encoder-a", DIMENSION, "weights-a")
+VENUES = ("", "Journal of Tides", "Proc. Lanterns", "ŽURNÁL/1")
+
+
+class Adapter:
+    """Opens the same store again and again, as restarts of the service do."""
+
+    def __init__(self, build: Callable[[], Store]) -> None:
+        self._build, self.store = build, build()
+
+    async def open(self) -> Index:
+        await self.store.open()
+        return Index(self.store)
+
+    async def restart(self) -> Index:
+        await self.store.close()
+        self.store = self._build()
+        return await self.open()
+
+
+def edge(folder: Path) -> Store:
+    return EdgeStore(folder)
+
+
+@contextlib.contextmanager
+def memory_folder() -> Iterator[Path]:
+    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+ADAPTERS = {"edge": edge}
+
+
+@pytest.fixture(params=ADAPTERS)
+async def adapter(request: pytest.FixtureRequest) -> AsyncIterator[Adapter]:
+    with memory_folder() as folder:
+        adapter = Adapter(lambda: ADAPTERS[request.param](folder))
+        yield adapter
+        await adapter.store.close()
+
+
+@pytest.fixture
+async def index(adapter: Adapter) -> Index:
+    index = await adapter.open()
+    await index.create_view(VIEW)
+    await index.serve_view(VIEW.name)
+    return index
+
+
+def vector(seed: int) -> Vector:
+    return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
+
+
+def paper(number: int, **changes: object) -> PaperPoint:
+    """An invented paper: dates of every precision, venues with odd letters, every 7th vector a copy of another."""
+    written = Paper(
+        id=f"paper-{number:03}",
+        title=f"On the tides of lantern {number}",
+        abstract="Lanterns drift; we say why.",
+        authors=("Ada Fen", "Bo Rill"),
+        venue=VENUES[number % 4],
+        published=(
+            PartialDate(),
+            PartialDate(1990 + number % 30),
+            PartialDate(1990 + number % 30, 1 + number % 12),
+            PartialDate(1990 + number % 30, 1 + number % 12, 1 + number % 28),
+        )[number % 5 % 4],
+        external_ids=(ExternalId("doi", f"10.1/{number}"),),
+        in_degree=number,
+        revision=1,
+    )
+    point = PaperPoint(written, version=1, profile=vector(number - number % 7), content=vector(1000 + number))
+    return replace(point, **changes)  # type: ignore[arg-type]
+
+
+def span(citing: int, cited: int, **changes: object) -> SpanPoint:
+    point = SpanPoint(
+        key=f"{citing}>{cited}",
+        citing_id=f"paper-{citing:03}",
+        cited_id=f"paper-{cited:03}",
+        text=f"as lantern {citing} says of {cited}",
+        version=1,
+        vector=vector(2000 + citing),
+        published=PartialDate(1990 + citing),
+        revision=1,
+        extractor_hash="whole context",
+    )
+    return replace(point, **changes)  # type: ignore[arg-type]
+
+
+async def write(index: Index, *points: PaperPoint | SpanPoint, epoch: str = EPOCH, view: str = "") -> int:
+    papers = [point for point in points if isinstance(point, PaperPoint)]
+    spans = [point for point in points if isinstance(point, SpanPoint)]
+    return await index.upsert(view, epoch, papers, spans)
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    return float(unit(one).astype(np.float64) @ unit(other).astype(np.float64))
+
+
+async def ids(index: Index, query: Vector, limit: int = 3000, **asked: object) -> list[str]:
+    found = await index.search(Search(limit, query, **asked))  # type: ignore[arg-type]
+    return [hit.paper.id for hit in found.papers]
+
+
+years = st.sampled_from([0, 1990, 1995, 2001, 2010, 2019, 2020])
+filters = st.builds(
+    SearchFilter,
+    published_before=st.one_of(
+        st.just(PartialDate()),
+        st.builds(PartialDate, st.integers(1989, 2021)),
+        st.builds(PartialDate, st.integers(1989, 2021), st.integers(1, 12)),
+        st.builds(PartialDate, st.integers(1989, 2021), st.integers(1, 12), st.integers(1, 28)),
+    ),
+    year_from=years,
+    year_to=years,
+    venues=st.frozensets(st.sampled_from([*VENUES, "nowhere"]), max_size=3),
+    excluded_ids=st.frozensets(st.integers(0, 130).map(lambda number: f"paper-{number:03}"), max_size=40),
+)
+
+
+@pytest.fixture
+async def stocked(index: Index) -> Index:
+    """120 papers, and for the first ten of them the words of twenty others."""
+    await write(index, *map(paper, range(120)))
+    await write(index, *(span(citing, cited) for cited in range(10) for citing in range(20, 40)))
+    return index
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(search_filter=filters, seed=st.integers(0, 50), limit=st.integers(1, 140))
+async def test_a_search_finds_the_best_of_what_the_filter_admits(
+    stocked: Index, search_filter: SearchFilter, seed: int, limit: int
+) -> None:
+    corpus = {point.paper.id: point for point in map(paper, range(120))}
+    query = vector(seed)
+    found = (await stocked.search(Search(limit, query, filter=search_filter))).papers
+    admitted = {key: cosine(query, point.profile) for key, point in corpus.items() if search_filter.admits(point.paper)}
+    assert len(found) == min(limit, len(admitted))
+    order = [(-hit.score, hit.paper.id) for hit in found]
+    assert order == sorted(order)
+    for hit in found:
+        assert hit.paper == corpus[hit.paper.id].paper
+        assert hit.score == pytest.approx(admitted.pop(hit.paper.id), abs=1e-5)
+    assert all(score <= found[-1].score + 1e-5 for score in admitted.values())
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(search_filter=filters, size=st.integers(1, 50))
+async def test_pages_hold_everything_once_in_one_order(stocked: Index, search_filter: SearchFilter, size: int) -> None:
+    async def walk() -> list[Paper]:
+        papers, token = await stocked.list_papers(size, "", search_filter)
+        while token:
+            assert len(papers) % size == 0
+            more, token = await stocked.list_papers(size, token, search_filter)
+            papers += more
+        return papers
+
+    papers = await walk()
+    expected = [point.paper for point in map(paper, range(120)) if search_filter.admits(point.paper)]
+    assert sorted(papers, key=lambda listed: listed.id) == expected
+    assert await walk() == papers
+
+
+async def test_a_page_token_belongs_to_its_question(stocked: Index) -> None:
+    _, token = await stocked.list_papers(10, "", SearchFilter(year_from=1990))
+    for wrong, asked in ((token, SearchFilter()), ("broken", SearchFilter()), (token[:-6], SearchFilter())):
+        with pytest.raises(InvalidField, match="page_token"):
+            await stocked.list_papers(10, wrong, asked)
+
+
+async def test_ties_go_by_id_also_at_the_limit(index: Index) -> None:
+    same = vector(1)
+    await write(index, *(paper(number, profile=same) for number in reversed(range(100))))
+    for limit in (1, 30, 99, 100):
+        assert await ids(index, same, limit) == [f"paper-{number:03}" for number in range(limit)]
+
+
+async def test_content_is_searched_by_cosine_too(index: Index) -> None:
+    await write(index, *(paper(number, content=vector(number) * (number + 1)) for number in range(30)))
+    query = vector(77)
+    expected = sorted(range(30), key=lambda number: -cosine(query, vector(number)))
+    assert await ids(index, query, searched=CONTENT) == [f"paper-{number:03}" for number in expected]
+
+
+async def test_terms_are_searched_by_weight_and_rarity(index: Index) -> None:
+    await write(
+        index,
+        paper(1, lexical=Sparse((3, 5), (1.0, 1.0))),
+        paper(2, lexical=Sparse((3,), (2.0,))),
+        paper(3, lexical=Sparse((3, 9), (0.5, 1.0))),
+        paper(4),
+    )
+    found = await index.search(Search(10, sparse=Sparse((3,), (1.0,)), searched=LEXICAL))
+    assert [hit.paper.id for hit in found.papers] == ["paper-002", "paper-001", "paper-003"]
+    rare = await index.search(Search(1, sparse=Sparse((3, 9), (1.0, 1.0)), searched=LEXICAL))
+    assert [hit.paper.id for hit in rare.papers] == ["paper-003"]
+
+
+async def test_an_older_version_never_replaces_a_newer_one(index: Index) -> None:
+    new, old = vector(1), vector(2)
+    assert await write(index, paper(0, version=5, profile=new)) == 0
+    assert await write(index, paper(0, version=4, profile=old)) == 1
+    assert await write(index, paper(0, version=5, profile=old)) == 0
+    [[stored], _] = await index.read_points("", ["paper-000"], [])
+    assert stored.version == 5
+    assert np.array_equal(stored.profile, unit(new))
+    assert await write(index, paper(0, version=6, profile=old)) == 0
+    [[stored], _] = await index.read_points("", ["paper-000"], [])
+    assert np.array_equal(stored.profile, unit(old))
+    assert cosine(stored.content, vector(1000)) == pytest.approx(1)
+
+
+async def test_a_batch_may_name_a_paper_twice_and_the_newest_stays(index: Index) -> None:
+    await write(index, paper(0, version=3, profile=vector(3)), paper(0, version=2, profile=vector(2)))
+    [[stored], _] = await index.read_points("", ["paper-000"], [])
+    assert stored.version == 3
+
+
+async def test_stale_points_do_not_hold_up_the_rest_of_a_batch(index: Index) -> None:
+    await write(index, *(paper(number, version=2) for number in range(0, 100, 2)))
+    assert await write(index, *(paper(number) for number in range(100))) == 50
+    assert len(await ids(index, vector(0))) == 100
+
+
+async def test_hidden_papers_and_spans_are_in_no_answer(stocked: Index) -> None:
+    await write(stocked, paper(3, version=2, hidden=True), span(20, 5, version=2, hidden=True))
+    assert "paper-003" not in await ids(stocked, paper(3).profile)
+    assert "paper-003" not in await ids(stocked, paper(3).content, searched=CONTENT)
+    shown, missing = await stocked.papers(["paper-005", "paper-003", "unheard of", "paper-001"])
+    assert [listed.id for listed in shown] == ["paper-005", "paper-001"]
+    assert missing == ["paper-003", "unheard of"]
+    listed, _ = await stocked.list_papers(1000, "", SearchFilter())
+    assert len(listed) == 119
+    for query in (vector(2020), np.empty(0, np.float32)):
+        found = await stocked.search_evidence(EvidenceSearch(["paper-005"], 20, query))
+        assert len(found["paper-005"]) == 19
+    stats = await stocked.stats()
+    assert (stats.papers, stats.hidden_papers, stats.spans) == (119, 1, 199)
+    [[hidden], [gone]] = await stocked.read_points("", ["paper-003"], ["20>5"])
+    assert hidden.hidden
+    assert gone.hidden
+    await write(stocked, paper(3, version=3))
+    assert "paper-003" in await ids(stocked, paper(3).profile)
+
+
+async def test_evidence_is_the_nearest_words_about_each_paper(stocked: Index) -> None:
+    query = vector(9)
+    found = await stocked.search_evidence(EvidenceSearch(["paper-007", "paper-001", "nobody's"], 5, query))
+    assert list(found) == ["paper-007", "paper-001", "nobody's"]
+    nearest = sorted(range(20, 40), key=lambda citing: -cosine(query, vector(2000 + citing)))[:5]
+    for cited in ("paper-007", "paper-001"):
+        assert [piece.span.citing_id for piece in found[cited]] == [f"paper-{citing:03}" for citing in nearest]
+        assert all(piece.span.cited_id == cited for piece in found[cited])
+        assert found[cited][0].score == pytest.approx(cosine(query, vector(2000 + nearest[0])), abs=1e-5)
+    assert found["nobody's"] == []
+
+
+async def test_evidence_keeps_what_is_dated_later_and_the_draft_itself_out(stocked: Index) -> None:
+    search = EvidenceSearch(["paper-001"], 20, vector(9), PartialDate(2016), ["paper-022"])
+    found = await stocked.search_evidence(search)
+    assert {piece.span.citing_id for piece in found["paper-001"]} == {
+        f"paper-{citing:03}" for citing in (20, 21, 23, 24, 25)
+    }
+
+
+async def test_without_a_query_the_newest_words_come_first(stocked: Index) -> None:
+    found = await stocked.search_evidence(EvidenceSearch(["paper-001", "paper-002"], 3))
+    for pieces in found.values():
+        assert [piece.span.citing_id for piece in pieces] == ["paper-039", "paper-038", "paper-037"]
+
+
+async def test_what_was_written_is_read_back_whole(index: Index) -> None:
+    written = paper(8, lexical=Sparse((7, 11), (0.5, 2.0)))
+    await write(index, written, span(9, 8))
+    [[stored], [said]] = await index.read_points("", ["paper-008", "unheard of"], ["9>8"])
+    for name in ("profile", "content"):
+        assert np.allclose(getattr(stored, name), unit(getattr(written, name)), atol=1e-6)
+    assert stored.paper == written.paper
+    assert stored.lexical == written.lexical
+    assert np.allclose(said.vector, unit(span(9, 8).vector), atol=1e-6)
+    expected = span(9, 8)
+    assert all(getattr(said, name) == getattr(expected, name) for name in SpanPoint.__slots__ if name != "vector")
+
+
+@pytest.mark.parametrize(
+    ("field", "broken"),
+    [
+        ("profile", {"profile": np.full(DIMENSION, np.nan, np.float32)}),
+        ("profile", {"profile": np.full(DIMENSION, np.inf, np.float32)}),
+        ("profile", {"profile": np.ones(DIMENSION + 1, np.float32)}),
+        ("profile", {"profile": np.empty(0, np.float32)}),
+        ("content", {"content": np.ones(3, np.float32)}),
+        ("lexical", {"lexical": Sparse((1, 1), (0.5, 0.5))}),
+        ("lexical", {"lexical": Sparse((1,), ())}),
+        ("version", {"version": 0}),
+        ("paper.id", {"paper": Paper("")}),
+    ],
+)
+async def test_one_bad_point_among_a_hundred_writes_nothing(
+    index: Index, field: str, broken: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidField, match=rf"papers\[70\].{field}"):
+        await write(index, *(paper(number, **(broken if number == 70 else {})) for number in range(100)))
+    stats = await index.stats()
+    assert (stats.papers, stats.change_number) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("vector", {"vector": np.empty(0, np.float32)}),
+        ("vector", {"vector": np.zeros(DIMENSION, np.float32)}),
+        ("vector", {"vector": np.ones(DIMENSION - 1, np.float32)}),
+        ("vector", {"vector": np.full(DIMENSION, np.nan, np.float32)}),
+        ("limit", {"limit": 0}),
+        ("limit", {"limit": 3001}),
+        ("sparse", {"searched": LEXICAL}),
+    ],
+)
+async def test_a_bad_search_names_its_field(stocked: Index, field: str, asked: dict[str, object]) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await stocked.search(replace(Search(10, vector(0)), **asked))  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+async def test_a_query_of_another_encoder_is_refused(stocked: Index) -> None:
+    with pytest.raises(FailedPrecondition, match=r"'encoder-a'.*'encoder-b'"):
+        await ids(stocked, vector(0), model_hash="encoder-b")
+    assert await ids(stocked, vector(0), model_hash="encoder-a")
+
+
+async def test_a_write_of_another_life_of_the_ledger_is_refused(index: Index) -> None:
+    with pytest.raises(FailedPrecondition, match=r"'first life'.*'second life'"):
+        await write(index, paper(0), epoch="second life")
+    assert await ids(index, vector(0)) == []
+
+
+async def test_a_view_is_created_once_and_never_changed(index: Index) -> None:
+    assert await index.create_view(VIEW) is False
+    for changes in ({"epoch": "second life"}, {"model_hash": "encoder-b"}, {"dimension": 8}, {"settings_hash": "x"}):
+        [(name, value)] = changes.items()
+        with pytest.raises(FailedPrecondition, match=f"{name} {getattr(VIEW, name)!r}, not {value!r}"):
+            await index.create_view(replace(VIEW, **changes))  # type: ignore[arg-type]
+    for wrong in ("", "../up", "Main", "a" * 65):
+        with pytest.raises(InvalidField, match="index_view"):
+            replace(VIEW, name=wrong)
+
+
+async def test_a_second_view_is_filled_beside_the_served_one_and_then_served(stocked: Index, adapter: Adapter) -> None:
+    other = View("rebuilt", EPOCH, "encoder-b", 8)
+    assert await stocked.create_view(other) is True
+    short = vector(0)[:8]
+    await write(stocked, replace(paper(0), profile=short, content=short), view="rebuilt")
+    assert len(await ids(stocked, vector(0))) == 120
+    assert await ids(stocked, short, index_view="rebuilt") == ["paper-000"]
+    assert await stocked.serve_view("rebuilt") == "main"
+    assert await ids(stocked, short, model_hash="encoder-b") == ["paper-000"]
+    with pytest.raises(FailedPrecondition, match="'rebuilt' is served"):
+        await stocked.drop_view("rebuilt")
+    await stocked.drop_view("main")
+    await stocked.drop_view("main")
+    with pytest.raises(NotFound, match="'main'"):
+        await ids(stocked, vector(0), index_view="main")
+    reopened = await adapter.restart()
+    registry = await reopened.registry()
+    assert (list(registry.views.values()), registry.serving) == ([other], "rebuilt")
+    assert await ids(reopened, short) == ["paper-000"]
+
+
+async def test_nothing_is_served_before_a_view_is(adapter: Adapter) -> None:
+    index = await adapter.open()
+    with pytest.raises(FailedPrecondition, match="no view is served"):
+        await ids(index, vector(0))
+    await index.check()
+
+
+async def test_a_restart_keeps_everything(stocked: Index, adapter: Adapter) -> None:
+    query, search = vector(5), EvidenceSearch(["paper-004"], 10, vector(6))
+    before = (await ids(stocked, query), await stocked.search_evidence(search))
+    stats = await stocked.stats()
+    again = await adapter.restart()
+    after = (await ids(again, query), await again.search_evidence(search))
+    assert after[0] == before[0]
+    assert [(e.span.key, e.score) for e in after[1]["paper-004"]] == [
+        (e.span.key, e.score) for e in before[1]["paper-004"]
+    ]
+    assert replace(await again.stats(), disk_bytes=0) == replace(stats, disk_bytes=0)
+
+
+async def test_the_change_number_grows_with_every_write_that_changed_something(
+    stocked: Index, adapter: Adapter
+) -> None:
+    async def number() -> int:
+        return (await stocked.stats()).change_number
+
+    before = await number()
+    await write(stocked, paper(0), span(20, 0))
+    assert await number() == before
+    await write(stocked, paper(0, version=2))
+    between = await number()
+    await write(stocked, span(20, 0, version=2))
+    assert before < between < await number()
+
+
+async def test_the_feed_names_what_was_written_since(stocked: Index, adapter: Adapter) -> None:
+    papers = adapter.store.points(VIEW, Kind.PAPERS)
+    seen = await papers.changes(0)
+    assert seen.ids == {point_id(f"paper-{number:03}") for number in range(120)}
+    assert await papers.changes(seen.number) == Changes(seen.number, frozenset())
+    await write(stocked, paper(1, version=2), paper(2), paper(3, version=2, hidden=True))
+    news = await papers.changes(seen.number)
+    assert news.ids >= {point_id("paper-001"), point_id("paper-003")}
+    assert news.ids <= {point_id(f"paper-00{number}") for number in (1, 2, 3)}
+    assert news.number > seen.number
