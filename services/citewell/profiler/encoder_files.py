@@ -134,9 +134,7 @@ def _folder(name: str, allow_download: bool) -> Path:
     try:
         return Path(snapshot_download(name, local_files_only=not allow_download, allow_patterns=_DOWNLOADED))
     except HFValidationError:
-        raise EncoderUnusable(
-            f"encoder {name!r} is neither a folder nor a Hugging Face id (owner/model)"
-        ) from None
+        raise EncoderUnusable(f"encoder {name!r} is neither a folder nor a Hugging Face id (owner/model)") from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         reason = "could not be fetched" if allow_download else "is not in the local Hugging Face cache"
         raise EncoderUnusable(

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
+from citewell.profiler.doctor import check_profiles
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
+from citewell.profiler.ledger.lifecycle import (
+    adopt_restored,
+    forget_view,
+    left_to_do,
+    retire_view,
+    start_rebuild,
+    try_switch,
+)
 from citewell.profiler.ledger.progress import EventState
 from citewell.profiler.ledger.rules import Outcome, Position, Result, SourcedEvent
+from citewell.profiler.ledger.views import View, read_views
+from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.projector import IndexWriter
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime import deadlines
-from citewell.runtime.errors import InvalidField
+from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
 from citewell.types.messages import event_from_message
 from citewell.types.v1 import publication_pb2
 
 # An answer to a waiting caller leaves so much of its time for the way home.
 HOME_SECONDS = 0.05
+LONGEST_WAIT_SECONDS = 3600.0
 
 _OUTCOMES = {
     Outcome.APPLIED: ledger_pb2.EVENT_OUTCOME_APPLIED,
@@ -31,8 +46,9 @@ _OUTCOMES = {
 class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     """Handlers; `changed` is called when there is something to project."""
 
-    def __init__(self, ledger: Ledger, watermarks: Watermarks, changed: Callable[[], None]) -> None:
-        self._ledger, self._watermarks, self._changed = ledger, watermarks, changed
+    def __init__(self, ledger: Ledger, index: IndexWriter, watermarks: Watermarks, changed: Callable[[], None]) -> None:
+        self._ledger, self._index, self._watermarks, self._changed = ledger, index, watermarks, changed
+        self._database = ledger.database
 
     async def ApplyPublications(
         self, request: ledger_pb2.ApplyPublicationsRequest, context: Any
@@ -70,7 +86,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         state = await self._watermarks.until(
             lambda: self._ledger.event_state(key),
             lambda state: state.searchable or state.outcome is Outcome.DEAD or not request.wait,
-            min(deadlines.budget("wait for the event") - HOME_SECONDS, 3600.0),
+            min(deadlines.budget("wait for the event") - HOME_SECONDS, LONGEST_WAIT_SECONDS),
         )
         return _state_message(state)
 
@@ -90,6 +106,101 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         await asyncio.to_thread(self._ledger.record_dead, results)
         self._watermarks.changed()
         return ledger_pb2.RecordDeadEventsResponse()
+
+    async def StartRebuild(
+        self, request: ledger_pb2.StartRebuildRequest, context: Any
+    ) -> ledger_pb2.StartRebuildResponse:
+        spec, serving = request.spec, self._watermarks.view
+        weights = ProfileWeights(
+            _weight(spec, "alpha", serving.weights.alpha), _weight(spec, "beta", serving.weights.beta)
+        )
+        encoder = await asyncio.to_thread(self._ledger.encoders.named, spec.encoder or serving.model.name)
+        view = await asyncio.to_thread(start_rebuild, self._database, encoder, weights, request.request_id)
+        self._changed()
+        return ledger_pb2.StartRebuildResponse(view=await self._view_message(view))
+
+    async def GetRebuild(self, request: ledger_pb2.GetRebuildRequest, context: Any) -> ledger_pb2.GetRebuildResponse:
+        view = next((view for view in await asyncio.to_thread(self._views) if view.name == request.view), None)
+        if view is None:
+            raise NotFound(f"there is no view {request.view!r}", view=request.view)
+        return ledger_pb2.GetRebuildResponse(view=await self._view_message(view))
+
+    async def SwitchView(self, request: ledger_pb2.SwitchViewRequest, context: Any) -> ledger_pb2.SwitchViewResponse:
+        switched = await self._watermarks.until(
+            lambda: try_switch(self._database, request.view),
+            lambda switched: switched is not None,
+            min(deadlines.budget("wait for the view") - HOME_SECONDS, LONGEST_WAIT_SECONDS),
+        )
+        if switched is None:
+            raise FailedPrecondition(
+                f"view {request.view!r} is not complete yet; GetRebuild says what is left",
+                reason="VIEW_INCOMPLETE",
+            )
+        view, previous = switched
+        await self._index.serve_view(view.name)
+        await self._watermarks.look()
+        return ledger_pb2.SwitchViewResponse(view=await self._view_message(view), previous_view=previous)
+
+    async def DropView(self, request: ledger_pb2.DropViewRequest, context: Any) -> ledger_pb2.DropViewResponse:
+        await asyncio.to_thread(retire_view, self._database, request.view)
+        # First the index, so that a failure on the way leaves a view that can be dropped again.
+        with suppress(NotFound):
+            await self._index.drop_view(request.view)
+        await asyncio.to_thread(forget_view, self._database, request.view)
+        return ledger_pb2.DropViewResponse()
+
+    async def ListViews(self, request: ledger_pb2.ListViewsRequest, context: Any) -> ledger_pb2.ListViewsResponse:
+        if request.page_token:
+            raise InvalidField("page_token", request.page_token, "none: all views fit on one page")
+        views = await asyncio.to_thread(self._views)
+        return ledger_pb2.ListViewsResponse(views=[await self._view_message(view) for view in views])
+
+    async def CheckProfiles(
+        self, request: ledger_pb2.CheckProfilesRequest, context: Any
+    ) -> ledger_pb2.CheckProfilesResponse:
+        if request.sample < 0:
+            raise InvalidField("sample", request.sample, "how many papers, or 0 for all")
+        report = await check_profiles(self._database, self._index, request.sample, request.seed, request.repair)
+        self._changed()
+        return ledger_pb2.CheckProfilesResponse(
+            checked=report.checked,
+            faults=[
+                ledger_pb2.ProfileFault(paper_id=fault.paper_id, kind=fault.kind, detail=fault.detail)
+                for fault in report.faults
+            ],
+            repaired=report.repaired,
+        )
+
+    async def AdoptRestoredLedger(
+        self, request: ledger_pb2.AdoptRestoredLedgerRequest, context: Any
+    ) -> ledger_pb2.AdoptRestoredLedgerResponse:
+        epoch = await asyncio.to_thread(adopt_restored, self._database, request.request_id)
+        self._changed()
+        applied = await asyncio.to_thread(self._ledger.applied)
+        return ledger_pb2.AdoptRestoredLedgerResponse(
+            epoch=epoch, applied=[position_message(position) for position in applied]
+        )
+
+    def _views(self) -> list[View]:
+        with self._database.reading() as connection:
+            return read_views(connection)
+
+    async def _view_message(self, view: View) -> ledger_pb2.View:
+        def read() -> tuple[int, int]:
+            with self._database.reading() as connection:
+                return left_to_do(connection, view)
+
+        marks, encode_marks = await asyncio.to_thread(read)
+        return ledger_pb2.View(
+            name=view.name,
+            model_hash=view.model.hash,
+            alpha=view.weights.alpha,
+            beta=view.weights.beta,
+            serving=view.serving,
+            marks=marks,
+            encode_marks=encode_marks,
+            epoch=view.epoch,
+        )
 
     async def _apply(
         self, messages: Sequence[tuple[publication_pb2.PublicationEvent, publication_pb2.LogPosition | None]]
@@ -127,6 +238,13 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
             events.append(IncomingEvent(SourcedEvent(event, position), vectors))
         applied = iter(self._ledger.apply(events) if events else ())
         return [result or next(applied) for result in results]
+
+
+def _weight(spec: ledger_pb2.ViewSpec, name: str, otherwise: float) -> float:
+    value = float(getattr(spec, name)) if spec.HasField(name) else otherwise  # type: ignore[arg-type]
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidField(f"spec.{name}", value, "a number of at least 0")
+    return value
 
 
 def _position(message: publication_pb2.LogPosition) -> Position:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from citewell.profiler.ledger.database import Conflict, Database
+from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger.filling import fill_step
+from citewell.profiler.ledger.lifecycle import try_switch
 from citewell.profiler.ledger.points import Object, PaperPoint, Points, SpanPoint, marked, read_points, unmark
 from citewell.profiler.ledger.views import View, read_views
 from citewell.runtime import faults
@@ -41,10 +45,11 @@ class IndexWriter(Protocol):
 class Projector:
     """Projects marked objects of every view, until told to stop. What it has not done when it dies is still marked."""
 
-    def __init__(self, database: Database, index: IndexWriter, changed: Callable[[], None]) -> None:
-        self._database, self._index, self._changed = database, index, changed
+    def __init__(self, database: Database, encoders: Encoders, index: IndexWriter, changed: Callable[[], None]) -> None:
+        self._database, self._encoders, self._index, self._changed = database, encoders, index, changed
         self._wake = asyncio.Event()
         self._created: set[str] = set()
+        self._served = ""
         self._after: dict[str, Object | None] = {}
 
     def wake(self) -> None:
@@ -53,35 +58,29 @@ class Projector:
 
     async def run(self, check_every: float) -> None:
         """Projects for ever; looks for other processes' marks every so many seconds."""
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            self._wake.clear()
-            try:
-                done = await self.step()
-            except (CitewellError, Conflict) as error:
-                logger.warning("projection waits", why=str(error), seconds=pause)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-                continue
-            pause = FIRST_PAUSE_SECONDS
-            if done:
-                self._changed()
-                continue
-            try:
+
+        async def nothing_left() -> None:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), check_every)
-            except TimeoutError:
-                continue
+            self._wake.clear()
+
+        await _for_ever("projection", self.step, nothing_left)
+
+    async def fill(self, check_every: float) -> None:
+        """Encodes and sums for new models, for ever."""
+
+        async def step() -> bool:
+            return await asyncio.to_thread(fill_step, self._database, self._encoders)
+
+        await _for_ever("rebuild", step, lambda: asyncio.sleep(check_every))
 
     async def step(self) -> int:
         """Projects one batch of every view that can be filled; says how many objects that were."""
-        views = await asyncio.to_thread(self._views)
         done = 0
-        for view in views:
-            if view.name not in self._created:
-                await self._index.create_view(view)
-                if view.serving:
-                    await self._index.serve_view(view.name)
-                self._created.add(view.name)
+        for view in await asyncio.to_thread(self._views):
+            await self._prepare(view)
+            if view.switch_when_complete:
+                await asyncio.to_thread(try_switch, self._database, view.name)
             points = await asyncio.to_thread(self._read, view)
             if not points.versions:
                 continue
@@ -90,7 +89,17 @@ class Projector:
             faults.point("after-index-write")
             await asyncio.to_thread(unmark, self._database, view.name, points.versions)
             done += len(points.versions)
+        if done:
+            self._changed()
         return done
+
+    async def _prepare(self, view: View) -> None:
+        if view.name not in self._created:
+            await self._index.create_view(view)
+            self._created.add(view.name)
+        if view.serving and self._served != view.name:
+            await self._index.serve_view(view.name)
+            self._served = view.name
 
     def _views(self) -> list[View]:
         with self._database.reading() as connection:
@@ -104,3 +113,19 @@ class Projector:
                 objects = marked(connection, view.name, BATCH)
             self._after[view.name] = objects[-1] if objects else None
             return read_points(connection, view, objects)
+
+
+async def _for_ever(what: str, step: Callable[[], Awaitable[int]], nothing_left: Callable[[], Awaitable[None]]) -> None:
+    """Repeats the step; waits when it did nothing, and longer and longer while it fails."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            done = await step()
+        except (CitewellError, Conflict) as error:
+            logger.warning(f"{what} waits", why=str(error), seconds=pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            continue
+        pause = FIRST_PAUSE_SECONDS
+        if not done:
+            await nothing_left()

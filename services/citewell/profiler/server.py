@@ -36,13 +36,17 @@ class ProfilerService:
         self._database = Database(settings.ledger_url)
         self._encoders = Encoders(self._load_encoder)
         self._watermarks = Watermarks(self._database)
-        self._channel: grpc.aio.Channel | None = None
-        self._projector: Projector | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def register(self, server: grpc.aio.Server) -> None:
         settings = self._settings
-        ledger = LedgerHandlers(Ledger(self._database, self._encoders), self._watermarks, self._changed)
+        # Only now: a channel belongs to the running event loop.
+        self._channel = open_channel(
+            settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
+        )
+        index = IndexClient(self._channel)
+        self._projector = Projector(self._database, self._encoders, index, self._watermarks.changed)
+        ledger = LedgerHandlers(Ledger(self._database, self._encoders), index, self._watermarks, self._changed)
         queries = QueryHandlers(
             self._database, self._encoders, QueryWeights(settings.gamma, settings.delta), self._watermarks
         )
@@ -57,11 +61,8 @@ class ProfilerService:
         await self._watermarks.look()
         self._run(self._watermarks.run(settings.progress_seconds))
         if settings.project:
-            self._channel = open_channel(
-                settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
-            )
-            self._projector = Projector(self._database, IndexClient(self._channel), self._watermarks.changed)
             self._run(self._projector.run(settings.progress_seconds))
+            self._run(self._projector.fill(settings.progress_seconds))
 
     async def check(self) -> None:
         for task in self._tasks:
@@ -74,15 +75,13 @@ class ProfilerService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._channel:
-            await self._channel.close()
+        await self._channel.close()
         self._database.close()
 
     def _changed(self) -> None:
         """Something was applied here."""
         self._watermarks.changed()
-        if self._projector:
-            self._projector.wake()
+        self._projector.wake()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

@@ -86,6 +86,11 @@ class Ledger:
         with self.database.reading() as connection:
             return progress.event_state(connection, key)
 
+    def applied(self) -> list[Position]:
+        """For each partition the offset below which every event is applied or dead."""
+        with self.database.reading() as connection:
+            return progress.applied(connection)
+
     def _encode_new_texts(self, events: Sequence[IncomingEvent], encoded: Encoded) -> dict[int, Result]:
         """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""
         with self.database.reading() as connection:

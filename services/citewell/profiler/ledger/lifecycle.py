@@ -89,6 +89,90 @@ def start_rebuild(
         )
 
 
+def try_switch(database: Database, name: str) -> tuple[View, str] | None:
+    """Serves the view, and says which one was served before; None while it is not complete.
+
+    Complete: every text encoded, every sum built, everything projected that was there when it was registered or was
+    loaded since. What single events marked since then may still wait, as it does in any view.
+    """
+    with database.writing(alone=True) as connection:
+        view = named_view(connection, name)
+        if not view.projected:
+            raise FailedPrecondition(f"view {name!r} belongs to an older epoch: start a rebuild", reason="OLD_EPOCH")
+        marks = schema.marks
+        old = sa.select(sa.literal(1)).where(marks.c.view == name, marks.c.event == "").limit(1)
+        if not view.can_be_filled or connection.execute(old).first():
+            return None
+        views = schema.views
+        previous = connection.scalar(sa.select(views.c.name).where(views.c.serving)) or ""
+        connection.execute(sa.update(views).values(serving=views.c.name == name))
+        connection.execute(sa.update(views).where(views.c.name == name).values(switch_when_complete=False))
+        return named_view(connection, name), previous
+
+
+def retire_view(database: Database, name: str) -> None:
+    """Nothing is projected into the view any more, so that the index may drop it."""
+    with database.writing(alone=True) as connection:
+        if named_view(connection, name).serving:
+            raise FailedPrecondition(f"view {name!r} is served; switch to another one first", reason="VIEW_SERVING")
+        connection.execute(sa.update(schema.views).where(schema.views.c.name == name).values(projected=False))
+
+
+def forget_view(database: Database, name: str) -> None:
+    """The end of a retired view, and of its model's sums when no other view has them. Text vectors stay: they are true
+    for whoever asks again.
+    """
+    with database.writing(alone=True) as connection:
+        model = named_view(connection, name).model.hash
+        connection.execute(sa.delete(schema.marks).where(schema.marks.c.view == name))
+        connection.execute(sa.delete(schema.views).where(schema.views.c.name == name))
+        if all(view.model.hash != model for view in read_views(connection)):
+            for table, column in (
+                (schema.year_sums, schema.year_sums.c.model),
+                (schema.encode_marks, schema.encode_marks.c.model),
+                (schema.models, schema.models.c.hash),
+            ):
+                connection.execute(sa.delete(table).where(column == model))
+
+
+def adopt_restored(database: Database, request_id: str = "", *, new_name: NewName = random_name) -> str:
+    """Begins a new epoch after the ledger was restored from a backup, and gives its name.
+
+    The index knows newer versions than the ledger now, so its views cannot be written on: the served one answers as it
+    is until a new one, filled from the restored ledger, is complete and takes over.
+    """
+    with database.writing(alone=True) as connection:
+        views = read_views(connection)
+        if request_id and any(view.request_id == request_id for view in views):
+            return read_meta(connection, "epoch")
+        serving = next(view for view in views if view.serving)
+        epoch = new_name()
+        database.upsert(connection, schema.meta, [{"name": "epoch", "value": epoch}])
+        connection.execute(sa.update(schema.views).values(projected=False, switch_when_complete=False))
+        connection.execute(sa.delete(schema.marks))
+        _register(
+            database,
+            connection,
+            serving.model,
+            serving.weights,
+            new_name(),
+            request_id=request_id,
+            switch_when_complete=True,
+        )
+        return epoch
+
+
+def left_to_do(connection: Connection, view: View) -> tuple[int, int]:
+    """How many objects are still to be projected into the view, and how many papers still to be encoded for it."""
+    marks, encode_marks = schema.marks, schema.encode_marks
+    objects = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view.name).distinct().subquery()
+    papers = sa.select(sa.func.count()).select_from(encode_marks).where(encode_marks.c.model == view.model.hash)
+    return (
+        connection.scalar(sa.select(sa.func.count()).select_from(objects)) or 0,
+        connection.scalar(papers) or 0,
+    )
+
+
 def _register(
     database: Database,
     connection: Connection,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,12 +13,14 @@ from sqlalchemy.engine import Connection
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, chunks, select_in
 from citewell.profiler.ledger.facts import TextKey
+from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
 from citewell.profiler.profiles import Fixed, ProfileSums, pair_mean
 from citewell.runtime.errors import Internal
 
 VECTOR = np.dtype("<i4")
 SUM = np.dtype("<i8")
+EDGES_AT_ONCE = 2000
 
 YearSums = dict[tuple[str, int], ProfileSums]
 """(cited, citing year) → sums."""
@@ -117,6 +120,27 @@ def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[st
             sa.and_(table.c.model == model, table.c.cited == wanted.c.cited, table.c.year == wanted.c.year),
         )
         found.update(((row.cited, row.year), sums_of(row)) for row in connection.execute(query))
+    return found
+
+
+def sums_from_edges(connection: Connection, model: str, dimension: int, cited: Iterable[str]) -> YearSums:
+    """What the sums of these papers should be: built afresh from every citation."""
+    edges = schema.edges
+    found: YearSums = {}
+    net: Counter[tuple[str, Contribution]] = Counter()
+
+    def add() -> None:
+        texts = {key for _, contribution in net for key in (contribution.text, *contribution.contexts)}
+        for group, sums in year_sums_of(net, read_vectors(connection, model, texts), dimension).items():
+            found[group] = found[group] + sums if group in found else sums
+        net.clear()
+
+    # All rows first: SQLite's cursor and the reads of vectors share one connection.
+    for row in list(select_in(connection, sa.select(edges).where(edges.c.present), edges.c.cited, cited)):
+        net[row.cited, contribution_of(row)] += 1
+        if len(net) == EDGES_AT_ONCE:  # a paper may be cited 100,000 times
+            add()
+    add()
     return found
 
 

@@ -679,15 +679,21 @@ class AdoptRestoredLedgerResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     epoch: _builtins.str
+    @_builtins.property
+    def applied(self) -> _containers.RepeatedCompositeFieldContainer[_publication_pb2.LogPosition]:
+        """Every event before these offsets is in the restored ledger: replay the log from here."""
+
     def __init__(
         self,
         *,
         epoch: _builtins.str = ...,
+        applied: _abc.Iterable[_publication_pb2.LogPosition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "epoch", b"epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,148 @@
+"""Recomputes profiles from citations, and compares the ledger's sums and the index with them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database, chunks, select_in
+from citewell.profiler.ledger.points import Object, PaperPoint, Points, SpanPoint, read_points
+from citewell.profiler.ledger.rules import Kind
+from citewell.profiler.ledger.sums import YearSums, read_all_years, replace_year_sums, sums_from_edges
+from citewell.profiler.ledger.views import View, read_views, serving_view
+from citewell.profiler.profiles import ProfileSums, normalised
+from citewell.profiler.projector import IndexWriter
+
+PAPERS_AT_ONCE = 256
+PROFILE_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one paper."""
+
+    paper_id: str
+    kind: str
+    detail: str
+
+
+@dataclass
+class Report:
+    """What a check found."""
+
+    checked: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    repaired: int = 0
+
+
+async def check_profiles(database: Database, index: IndexWriter, sample: int, seed: int, repair: bool) -> Report:
+    """Checks all papers, or a sample drawn by the seed. Repair puts right the sums and writes the points again."""
+    report = Report()
+    papers = await asyncio.to_thread(_papers, database, sample, seed)
+    for some in chunks(papers, PAPERS_AT_ONCE):
+        faults = await asyncio.to_thread(_sum_faults, database, some, repair)
+        view, expected = await asyncio.to_thread(_expected, database, some)
+        stored = await index.read_points(
+            view.name, [point.paper.id for point in expected.papers], [point.key for point in expected.spans]
+        )
+        faults += _index_faults(expected, *stored)
+        report.checked += len(some)
+        report.faults += faults
+        if repair and faults:
+            report.repaired += await asyncio.to_thread(_project_again, database, {fault.paper_id for fault in faults})
+    return report
+
+
+def _papers(database: Database, sample: int, seed: int) -> list[str]:
+    with database.reading() as connection:
+        ids = list(connection.scalars(sa.select(schema.papers.c.id).order_by(schema.papers.c.id)))
+    if sample and sample < len(ids):
+        ids = sorted(random.Random(seed).sample(ids, sample))
+    return ids
+
+
+def _sum_faults(database: Database, papers: Sequence[str], repair: bool) -> list[Fault]:
+    with database.writing(alone=True) if repair else database.reading() as connection:
+        faults: list[Fault] = []
+        for model in {view.model for view in read_views(connection) if view.can_be_filled}:
+            stored = read_all_years(connection, model.hash, papers)
+            right = sums_from_edges(connection, model.hash, model.dimension, papers)
+            faults += _differences(stored, right, ProfileSums.zero(model.dimension))
+            if repair and faults:
+                replace_year_sums(database, connection, model.hash, papers, right)
+    return faults
+
+
+def _differences(stored: YearSums, right: YearSums, zero: ProfileSums) -> Iterator[Fault]:
+    for cited, year in sorted({*stored, *right}):
+        have, want = stored.get((cited, year), zero), right.get((cited, year), zero)
+        if have.count != want.count:
+            yield Fault(cited, "COUNT_MISMATCH", f"year {year}: {have.count} citations, the edges say {want.count}")
+        elif not (np.array_equal(have.contexts, want.contexts) and np.array_equal(have.contents, want.contents)):
+            yield Fault(cited, "SUM_MISMATCH", f"year {year}: the sums are not those of its {want.count} citations")
+
+
+def _expected(database: Database, papers: Sequence[str]) -> tuple[View, Points]:
+    """What the index should hold of these papers, but for what is still waiting to be projected."""
+    with database.reading() as connection:
+        view = serving_view(connection)
+        objects: set[Object] = {(kind, paper_id) for kind in Kind for paper_id in papers}
+        return view, read_points(connection, view, objects - _waiting(connection, view, papers))
+
+
+def _waiting(connection: Connection, view: View, papers: Sequence[str]) -> set[Object]:
+    marks = schema.marks
+    query = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view.name).distinct()
+    return {(Kind(row.kind), row.object) for row in select_in(connection, query, marks.c.object, papers)}
+
+
+def _index_faults(expected: Points, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> list[Fault]:
+    by_id, by_key = {point.paper.id: point for point in papers}, {point.key: point for point in spans}
+    faults: list[Fault] = []
+    for paper in expected.papers:
+        faults += _point_faults(paper.paper.id, "paper", paper, by_id.get(paper.paper.id))
+        there = by_id.get(paper.paper.id)
+        if there and there.version == paper.version and there.hidden == paper.hidden:
+            away = float(np.abs(normalised(there.profile) - normalised(paper.profile)).max())
+            if not away <= PROFILE_TOLERANCE:
+                faults.append(Fault(paper.paper.id, "PROFILE_DIFFERS", f"by up to {away:.2g}"))
+            if replace(there.paper, abstract="") != replace(paper.paper, abstract=""):
+                faults.append(Fault(paper.paper.id, "PAPER_DIFFERS", "the index shows other metadata"))
+    for span in expected.spans:
+        faults += _point_faults(span.citing_id, f"span {span.key}", span, by_key.get(span.key))
+    return faults
+
+
+def _point_faults(
+    paper_id: str, name: str, want: PaperPoint | SpanPoint, have: PaperPoint | SpanPoint | None
+) -> Iterator[Fault]:
+    if have is None:
+        yield Fault(paper_id, "INDEX_MISSING", f"{name} is not in the index")
+    elif have.version < want.version:
+        yield Fault(paper_id, "INDEX_STALE", f"{name} has version {have.version}, the ledger {want.version}")
+    elif have.version == want.version and have.hidden != want.hidden:
+        yield Fault(paper_id, "HIDDEN_DIFFERS", f"{name} is {'hidden' if have.hidden else 'shown'}")
+
+
+def _project_again(database: Database, papers: set[str]) -> int:
+    """Raises the versions first, so that what the index holds is older, whatever it is."""
+    table, marks = schema.papers, schema.marks
+    with database.writing(alone=True) as connection:
+        for some in chunks(sorted(papers)):
+            connection.execute(sa.update(table).where(table.c.id.in_(some)).values(version=table.c.version + 1))
+        rows = [
+            {"view": view.name, "kind": kind.value, "object": row.id, "version": row.version, "event": ""}
+            for view in read_views(connection)
+            if view.projected
+            for row in select_in(connection, sa.select(table).where(table.c.body_revision > 0), table.c.id, papers)
+            for kind in Kind
+        ]
+        database.insert_missing(connection, marks, rows)
+    return len(papers)
