@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
-    with _failing_clearly(), _progress() as on_progress:
+    with _failing_clearly(), progress() as on_progress:
         experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
     console = Console()
@@ -80,18 +80,18 @@ def import_(
     cache: Cache = DEFAULT_CACHE,
 ) -> None:
     """Takes over vectors made elsewhere, row by row of the data set's files, after encoding a sample to compare."""
-    for what, encoding_of in zip(
-        ("papers", "contexts"), Encoding(encoder, paper_tokens, context_tokens).load(), strict=True
-    ):
-        agreement = import_vectors(data, what, vectors, cache, encoding_of, source)
-        typer.echo(f"{what}: sample agrees to a cosine of {agreement:.5f} with {source_of(encoding_of)}")
+    encoders = Encoding(encoder, paper_tokens, context_tokens).load()
+    with _failing_clearly():
+        for what, made_by in zip(("papers", "contexts"), encoders, strict=True):
+            agreement = import_vectors(data, what, vectors, cache, made_by, source)
+            typer.echo(f"{what}: a sample agrees to a cosine of {agreement:.5f} with {source_of(made_by)}")
 
 
 def _search(experiment: Experiment, name: str, on_progress: OnProgress) -> Ranking:
     if name not in SYSTEMS:
         raise typer.BadParameter(f"{name!r} is no system; known: {', '.join(SYSTEMS)}", param_hint="--system")
     return search(
-        experiment.system(name),
+        SYSTEMS[name](experiment),
         experiment.data,
         experiment.task,
         10,
@@ -132,7 +132,7 @@ def _table(figures: dict[str, dict[str, object]], against: str) -> Table:
 
 
 @contextmanager
-def _progress() -> Iterator[OnProgress]:
+def progress() -> Iterator[OnProgress]:
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, int] = {}

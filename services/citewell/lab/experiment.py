@@ -10,14 +10,14 @@ from pathlib import Path
 from citewell.lab import chosen
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
-from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
+from citewell.lab.lexical import FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
-from citewell.lab.systems import NearestContexts, Profiler, System
+from citewell.lab.systems import Fusion, Popularity, Profiler, SeveralVectors, System
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
-from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.profiles import ProfileWeights, QueryWeights
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -61,9 +61,38 @@ class Experiment:
         task = training_task(self.data, mode) if split == "train" else make_task(self.data, split, mode)
         return replace(self, task=task)
 
-    def system(self, name: str) -> System:
-        """A system of `SYSTEMS`, with the chosen settings."""
-        return SYSTEMS[name](self)
+    @property
+    def profiler(self) -> Profiler:
+        """eq. 3–5 with the chosen settings: what is served as PROFILE."""
+        return self.profiler_with("profiler", chosen.PROFILE)
+
+    def profiler_with(self, name: str, weights: ProfileWeights) -> Profiler:
+        """eq. 3–5 with other profile weights."""
+        return Profiler(name, self.data, self.vectors, self.table, weights, chosen.QUERY)
+
+    @property
+    def content(self) -> Profiler:
+        """The ablation α = β = 0: the query's cosine with the content alone."""
+        return self.profiler_with("content", ProfileWeights(0.0, 0.0))
+
+    def lexical_profile(
+        self, name: str = "lexical-profile", fields: FieldWeights = chosen.FIELDS, terms: TermWeights = chosen.TERMS
+    ) -> LexicalProfile:
+        """BM25 over titles, abstracts and citing contexts, words near the marker counting more."""
+        return LexicalProfile(name, self.data, self.lexicon, self.known, chosen.BM25, fields, terms)
+
+    @property
+    def hybrid(self) -> Fusion:
+        """The best of what goes beyond eq. 3, to be served as HYBRID."""
+        parts: list[tuple[float, System]] = [(1.0, self.profiler), (chosen.LEXICAL, self.lexical_profile())]
+        if chosen.POPULARITY:
+            parts.append((chosen.POPULARITY, Popularity("popularity", self.data, self.known)))
+        if chosen.NEAREST:
+            nearest = SeveralVectors(
+                "nearest", self.data, self.vectors, self.known, QueryWeights(1.0, 0.0), content=False
+            )
+            parts.append((chosen.NEAREST, nearest))
+        return Fusion("hybrid", parts)
 
 
 def prepare(
@@ -116,27 +145,12 @@ def source_of(encoder: GraphEncoder) -> str:
     return f"{encoder.model_id} {encoder.model_hash}, at most {encoder.max_tokens} tokens"
 
 
-def _profiler(experiment: Experiment, name: str, weights: ProfileWeights) -> Profiler:
-    return Profiler(name, experiment.data, experiment.vectors, experiment.table, weights, chosen.QUERY)
-
-
-def _lexical(experiment: Experiment) -> LexicalProfile:
-    return LexicalProfile(
-        "lexical-profile",
-        experiment.data,
-        experiment.lexicon,
-        experiment.known,
-        chosen.BM25,
-        chosen.FIELDS,
-        chosen.TERMS,
-    )
-
-
 SYSTEMS: dict[str, Callable[[Experiment], System]] = {
-    "profiler": lambda e: _profiler(e, "profiler", chosen.PROFILE),
-    "content": lambda e: _profiler(e, "content", ProfileWeights(0.0, 0.0)),
-    "bm25": lambda e: PlainBm25("bm25", e.data, None),
-    "bm25-contexts": lambda e: PlainBm25("bm25-contexts", e.data, e.known),
-    "lexical-profile": _lexical,
-    "nearest-contexts": lambda e: NearestContexts("nearest-contexts", e.data, e.vectors, e.known),
+    "profiler": lambda experiment: experiment.profiler,
+    "content": lambda experiment: experiment.content,
+    "bm25": lambda experiment: PlainBm25("bm25", experiment.data, None),
+    "bm25-contexts": lambda experiment: PlainBm25("bm25-contexts", experiment.data, experiment.known),
+    "lexical-profile": lambda experiment: experiment.lexical_profile(),
+    "hybrid": lambda experiment: experiment.hybrid,
 }
+"""The systems a report compares, by name."""

@@ -71,6 +71,8 @@ def search(
     k: int,
     order: IdOrder,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    block: int = BLOCK,
 ) -> Ranking:
     """The verified ranking of every query of the task."""
     verify_task(data, task)
@@ -79,17 +81,17 @@ def search(
     scores = np.zeros((len(queries), k), np.float32)
     gold = np.zeros(len(queries), np.int64)
     seconds = 0.0
-    for start in range(0, len(queries), BLOCK):
+    for start in range(0, len(queries), block):
         began = time.perf_counter()
-        block = queries[start : start + BLOCK]
-        for row, masked in enumerate(eligible_scores(system, data, task, block), start=start):
+        asked = queries[start : start + block]
+        for row, masked in enumerate(eligible_scores(system, data, task, asked), start=start):
             best = order.top(masked, k)
             papers[row, : len(best)] = best
             scores[row, : len(best)] = masked[best]
             rank = order.rank_of(int(data.contexts.cited[queries[row]]), masked)
             gold[row] = rank if rank <= DEPTH else 0
         seconds += time.perf_counter() - began
-        on_progress(min(start + BLOCK, len(queries)), len(queries))
+        on_progress(min(start + block, len(queries)), len(queries))
     verify_rankings(data, task, papers)
     return Ranking(queries, papers, scores, gold, seconds)
 

@@ -60,27 +60,44 @@ class Profiler:
         return scores
 
 
-class NearestContexts:
-    """The known context most like the query's: what others wrote, kept apart instead of averaged."""
+class SeveralVectors:
+    """The best match among a paper's vectors: every context that cites it, apart instead of averaged, and its content.
 
-    def __init__(self, name: str, data: Dataset, vectors: TextVectors, known: Citations) -> None:
+    Without the content it is the nearest known context, 0 for a paper nobody cites.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data: Dataset,
+        vectors: TextVectors,
+        known: Citations,
+        query_weights: QueryWeights,
+        *,
+        content: bool,
+    ) -> None:
         self.name = name
-        self._data, self._known = data, known
+        self._data, self._known, self._vectors, self._query_weights = data, known, vectors, query_weights
         order = np.argsort(data.contexts.cited[known.contexts], kind="stable")
         rows = known.contexts[order]
         cited = data.contexts.cited[rows]
         self._starts = np.flatnonzero(np.diff(cited, prepend=-1))
         self._cited = cited[self._starts]
         self._citing = data.contexts.citing[rows]
-        self._queries = normalised(vectors.contexts)
-        self._contexts = self._queries[rows]
+        self._contexts = normalised(vectors.contexts[rows])
+        self._content = normalised(vectors.papers) if content else None
 
     def scores(self, queries: Rows) -> Vectors:
-        likeness = self._queries[queries] @ self._contexts.T
+        content = self._vectors.papers[self._data.contexts.citing[queries]]
+        vectors = normalised(query_vector(self._vectors.contexts[queries], content, self._query_weights))
+        likeness = vectors @ self._contexts.T
         for citing, rows in by_citing_paper(self._data, queries, self._known):
             likeness[np.ix_(rows, np.flatnonzero(self._citing == citing))] = 0
-        scores = np.zeros((len(queries), len(self._data.papers)), np.float32)
-        scores[:, self._cited] = np.maximum(np.maximum.reduceat(likeness, self._starts, axis=1), 0)
+        scores: Vectors = np.zeros((len(queries), len(self._data.papers)), np.float32)
+        if self._content is not None:
+            scores = vectors @ self._content.T
+        best = np.maximum.reduceat(likeness, self._starts, axis=1)
+        scores[:, self._cited] = np.maximum(scores[:, self._cited], best)
         return scores
 
 

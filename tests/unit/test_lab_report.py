@@ -1,0 +1,140 @@
+"""The commands end to end on an invented set with the packaged encoder: figures, pages, regressions, and refusals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from citewell.commands.evaluate import app
+from citewell.lab import measure
+from citewell.lab.experiment import SYSTEMS, Encoding
+from citewell.lab.measure import EvaluationSet
+from citewell.lab.protocol import Mode
+from citewell.lab.report import report
+from citewell.lab.repro import compare, repro
+from tests.lab_sets import invented, write_lines
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lines(tmp_path_factory.mktemp("sets") / "invented", *invented())
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def _run(data: Path, cache: Path, out: Path, *more: str) -> dict[str, dict[str, dict[str, float]]]:
+    arguments = ["run", str(data), "--mode", "inductive", "--split", "test", "--cache", str(cache), "--json", str(out)]
+    result = CliRunner().invoke(app, [*arguments, *more])
+    assert result.exit_code == 0, result.output
+    assert "test contexts asked" in result.output
+    systems: dict[str, dict[str, dict[str, float]]] = json.loads(out.read_text())["systems"]
+    return systems
+
+
+def test_evaluate_gives_the_same_figures_again_without_encoding_again(data: Path, cache: Path, tmp_path: Path) -> None:
+    first = _run(data, cache, tmp_path / "first.json")
+    kept = sorted(path.name for path in cache.rglob("*.npy"))
+    second = _run(data, cache, tmp_path / "second.json")
+    assert set(first) == set(SYSTEMS)
+    for system, figures in first.items():
+        assert figures["MRR"] == second[system]["MRR"]
+        assert figures["MRR"]["low"] <= figures["MRR"]["mean"] <= figures["MRR"]["high"]
+    assert sorted(path.name for path in cache.rglob("*.npy")) == kept
+    assert first["bm25-contexts"]["MRR"]["mean"] > first["bm25"]["MRR"]["mean"]  # aliases stand in contexts only
+
+
+def test_a_leak_ends_the_command_without_figures(tmp_path: Path, cache: Path) -> None:
+    papers, contexts, splits = invented()
+    splits["train"].append(splits["test"][0])
+    leaking = write_lines(tmp_path / "leaking", papers, contexts, splits)
+    arguments = ["run", str(leaking), "--mode", "inductive", "--cache", str(cache), "--json", str(tmp_path / "x.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "disjoint splits" in result.output
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_the_report_writes_pages_and_pictures_and_no_text_of_the_set(
+    data: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = (EvaluationSet("invented", Mode.INDUCTIVE, Encoding(), abstracts_leak=True),)
+    monkeypatch.setattr(measure, "SETS", sets)
+    report(data.parent, tmp_path, ["invented"], None, cache)
+    pages = {path.name: path.read_text() for path in tmp_path.glob("*.md")}
+    assert set(pages) == {"retrieval.md", "retrieval-sweeps.md", "retrieval-beyond.md"}
+    for name, page in pages.items():
+        assert str(tmp_path) not in page
+        assert "method1" not in page, "text of the data set"
+        for picture in re.findall(r"\]\((\S+\.svg)\)", page):
+            assert (tmp_path / picture).stat().st_size > 1000, (name, picture)
+            assert (tmp_path / picture).with_suffix(".png").exists()
+    assert pages["retrieval.md"].count("HYBRID") > 5
+    stated = json.loads((cache / "invented-test.json").read_text())
+    assert f"{stated['systems']['profiler']['metrics']['MRR']['mean']:.1f} [" in pages["retrieval.md"]
+
+
+def test_vectors_made_elsewhere_are_compared_before_they_are_taken(data: Path, cache: Path, tmp_path: Path) -> None:
+    from citewell.profiler.encoder import load_encoder
+
+    encoder = load_encoder(max_tokens=64)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for what in ("papers", "contexts"):
+        with gzip.open(data / f"{what}.jsonl.gz", "rt") as stream:
+            entries = [json.loads(line) for line in stream]
+        made = encoder.encode(
+            [encoder.paper_text(e["title"], e["abstract"]) if what == "papers" else e["text"] for e in entries]
+        )
+        np.save(foreign / f"invented.{what}.f16.npy", made.astype(np.float16))
+        np.save(foreign / f"invented.{what}.norms.npy", np.ones(len(made), np.float32))
+    arguments = ["--source", "made elsewhere", "--paper-tokens", "64", "--context-tokens", "64"]
+    imported = CliRunner().invoke(
+        app, ["import-vectors", str(data), str(foreign), *arguments, "--cache", str(tmp_path / "new")]
+    )
+    assert imported.exit_code == 0, imported.output
+    same = _run(data, tmp_path / "new", tmp_path / "a.json", *arguments[2:])["profiler"]["MRR"]["mean"]
+    assert len(list((tmp_path / "new").rglob("*.unit.npy"))) == 2, "nothing was encoded again"
+    own = _run(data, cache, tmp_path / "b.json", *arguments[2:])["profiler"]["MRR"]["mean"]
+    assert same == pytest.approx(own, abs=0.5)
+    shuffled = np.load(foreign / "invented.papers.f16.npy")[::-1]
+    np.save(foreign / "invented.papers.f16.npy", shuffled)
+    refused = CliRunner().invoke(
+        app, ["import-vectors", str(data), str(foreign), *arguments, "--cache", str(tmp_path / "other")]
+    )
+    assert refused.exit_code != 0
+    assert "cosine" in refused.output
+
+
+def test_a_figure_off_its_tolerance_fails_the_regression(data: Path, cache: Path, tmp_path: Path) -> None:
+    import typer
+
+    measured = _run(data, cache, tmp_path / "x.json", "--system", "profiler")["profiler"]["MRR"]["mean"]
+    stated = {
+        "data": "invented",
+        "arguments": ["--mode", "inductive", "--split", "test", "--system", "profiler", "--cache", str(cache)],
+        "expected": {"profiler": {"MRR": [round(measured, 2), 0.05]}},
+    }
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(stated))
+    repro(data.parent, tmp_path)
+    stated["expected"] = {"profiler": {"MRR": [measured + 1, 0.05]}}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(stated))
+    with pytest.raises(typer.Exit):
+        repro(data.parent, tmp_path)
+
+
+def test_the_verdict_names_the_figure() -> None:
+    measured = {"systems": {"profiler": {"MRR": {"mean": 15.0}}}}
+    assert compare({"profiler": {"MRR": (15.2, 0.3)}}, measured)[0][1]
+    line, right = compare({"profiler": {"MRR": (15.2, 0.1)}}, measured)[0]
+    assert not right
+    assert "OFF profiler MRR: 15.00, expected 15.20 ± 0.1" in line
