@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
+from citewell.runtime.errors import CitewellError
 from citewell.runtime.interceptors import CallInterceptor
 from citewell.runtime.settings import ServiceSettings, TlsServer, UnknownSetting, load_settings
 from citewell.runtime.telemetry import Telemetry, logger
@@ -56,6 +57,9 @@ def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -
         raise SystemExit(2) from None
     try:
         asyncio.run(server.run())
+    except CitewellError as error:  # it could not start, e.g. a store of another version
+        print(f"citewell {name}: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
     finally:
         telemetry.shutdown()
 
