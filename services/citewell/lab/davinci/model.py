@@ -157,10 +157,16 @@ class Reranker(nn.Module):
             return self.judge(e, priors)
 
 
-def load_encoder(name_or_folder: str) -> nn.Module:
-    """Any Hugging Face encoder; "minilm" is the one from the Python package, so that nothing is downloaded."""
+def load_encoder(name_or_folder: str, layers: int = 0) -> nn.Module:
+    """Any Hugging Face encoder; "minilm" is the one from the Python package, so that nothing is downloaded.
+
+    `layers` > 0 keeps the first ones only (BERT family): the upper ones hold what a sentence encoder learned to pool,
+    which a cross-encoder unlearns.
+    """
     folder = minilm_folder() if name_or_folder == "minilm" else name_or_folder
-    return without_pooler(AutoModel.from_pretrained(folder, dtype=torch.float32))
+    depth = {"num_hidden_layers": layers} if layers else {}
+    encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, **depth)
+    return without_pooler(encoder)
 
 
 def blank_encoder(config: Mapping[str, Any]) -> nn.Module:

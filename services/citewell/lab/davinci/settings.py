@@ -19,6 +19,8 @@ class TrainSettings:
 
     encoder: str = "minilm"
     """ENC2: "minilm" (from its Python package), a folder, or a Hugging Face id ("allenai/scibert_scivocab_uncased")."""
+    layers: int = 0
+    """How many of its layers to keep, from the first; 0 keeps all."""
     heads: tuple[str, ...] = ("davinci",)
     """The first is the model; others are rivals trained on the same encoder and pairs. `variant` or `variant+loss`."""
     start_from: str = ""
@@ -27,6 +29,15 @@ class TrainSettings:
     """Train the heads alone."""
     freeze_words: bool = True
     """Leave the word embeddings as they are: half the encoder's weights, which a short run can only disturb."""
+    candidates: str = "profiler"
+    """Which of the lab's systems retrieves: "profiler" (eq. 3) or "hybrid"."""
+    depth: int = 100
+    """k."""
+    leave_one_out: bool = True
+    """Take a train paper's own citations out of the profiles that rank its candidates. False measures the leak."""
+    train_queries: int = 30_000
+    """At most so many contexts of the train split, by a seeded draw."""
+    validation_queries: int = 100
     head_size: int = 128
     """d_h; not published."""
     loss: str = "listwise"
@@ -64,9 +75,9 @@ class TrainSettings:
 
     @classmethod
     def read(cls, path: Path) -> TrainSettings:
-        """The settings `to_json` wrote."""
+        """The settings `to_json` wrote; what the file does not name is at its default."""
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        stored["sampling"] = NegativeSampling(**stored["sampling"])
-        stored["budget"] = TokenBudget(**stored["budget"])
-        stored["heads"] = tuple(stored["heads"])
+        stored["sampling"] = NegativeSampling(**stored.get("sampling", {}))
+        stored["budget"] = TokenBudget(**stored.get("budget", {}))
+        stored["heads"] = tuple(stored.get("heads", cls().heads))
         return cls(**stored)

@@ -23,7 +23,7 @@ from citewell.lab.davinci.model import (
     ranking_loss,
 )
 from citewell.lab.davinci.runs import RunFolder
-from citewell.lab.davinci.scoring import score_lists
+from citewell.lab.davinci.scoring import score_lists, torch_encode
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts
 
@@ -124,7 +124,7 @@ class _Trainer:
         """MRR of every head; the first one's decides what is kept."""
         lists = self.data.validation
         pairs = PairBatches(lists, self.data.texts, self.tokenizer, self.settings.decay)
-        scores = score_lists(self.model, pairs, self.settings.precision)
+        scores = score_lists(self.model, pairs, torch_encode(self.model, self.settings.precision))
         found = {name: metrics.means(lists.ranks(each.logit), ["MRR"])["MRR"] for name, each in scores.items()}
         if found[self.settings.heads[0]] > self.best:
             self.best, self.stale = found[self.settings.heads[0]], 0
@@ -158,7 +158,7 @@ def _encoder_files(settings: TrainSettings) -> tuple[Path, dict[str, Any]]:
         source = RunFolder(Path(settings.start_from))
         return source.path / "tokenizer.json", source.encoder_config
     folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
-    encoder: Any = load_encoder(settings.encoder)
+    encoder: Any = load_encoder(settings.encoder, settings.layers)
     if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files lie in the hub's cache
         from huggingface_hub import hf_hub_download
 
@@ -170,7 +170,7 @@ def _new_model(settings: TrainSettings) -> Reranker:
     torch.manual_seed(settings.seed)
     variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
     if not settings.start_from:
-        return Reranker(load_encoder(settings.encoder), variants, settings.head_size)
+        return Reranker(load_encoder(settings.encoder, settings.layers), variants, settings.head_size)
     source = RunFolder(Path(settings.start_from)).model()
     model = Reranker(source.encoder, variants, settings.head_size)
     for name in settings.heads:

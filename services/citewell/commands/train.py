@@ -1,0 +1,71 @@
+"""`citewell train`: models trained on a data set; a killed run goes on where it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from citewell.lab.davinci.card import write_card, write_curves
+from citewell.lab.davinci.retrieve import training_data
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.lab.davinci.train import train
+from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.protocol import Mode
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+
+@app.callback()
+def models() -> None:
+    """Trains models."""
+
+
+@app.command("davinci")
+def davinci(
+    data: Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)],
+    run: Annotated[Path, typer.Argument(help="Folder of the run; taken up again if it holds one.")],
+    mode: Annotated[Mode, typer.Option(help="Which protocol is followed.")],
+    cache: Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")],
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="JSON file like a run's settings.json; defaults where it is silent.", exists=True),
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="ENC2: minilm, a folder, or a Hugging Face id.")] = None,
+    heads: Annotated[list[str] | None, typer.Option(help="The model, then rivals trained along with it.")] = None,
+    candidates: Annotated[str | None, typer.Option(help="profiler or hybrid.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+) -> None:
+    """Trains DAVINCI (and rivals) on the train split, watched on validation."""
+    given = {"encoder": encoder, "candidates": candidates, "steps": steps, "device": device, "seed": seed}
+    named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if heads:
+        named["heads"] = tuple(heads)
+    chosen = replace(TrainSettings.read(settings) if settings else TrainSettings(), **named)
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bars:
+        tasks: dict[str, Any] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        def on_step(entry: dict[str, Any]) -> None:
+            on_progress("steps", entry["step"], chosen.steps)
+            if "validation_mrr" in entry:
+                found = ", ".join(f"{name} {mrr:.2f}" for name, mrr in entry["validation_mrr"].items())
+                console.print(f"step {entry['step']}: validation MRR {found}")
+
+        experiment = prepare(data, "validation", mode, Encoding(), cache, on_progress)
+        finished = train(chosen, training_data(chosen, experiment, on_progress), run, on_step)
+    write_curves(finished)
+    write_card(finished, data_name=experiment.data.name, vectors=experiment.vectors.provenance)
+    console.print(f"{finished.weights} holds the weights with the best validation MRR")

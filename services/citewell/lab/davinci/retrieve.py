@@ -1,0 +1,85 @@
+"""Candidate lists for training and evaluation, by the lab's protocol and its exact systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from citewell.lab.dataset import Rows
+from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.lab.davinci.texts import PairTexts, make_mentions
+from citewell.lab.davinci.train import TrainingData
+from citewell.lab.experiment import SYSTEMS, Experiment
+from citewell.lab.knowledge import citations
+from citewell.lab.protocol import verify_rankings
+from citewell.lab.retrieval import BLOCK, eligible_scores
+from citewell.lab.systems import System
+
+OnProgress = Callable[[str, int, int], None]
+
+
+def sampled(rows: Rows, count: int, seed: int) -> Rows:
+    """The first `count` of a seeded shuffle: a smaller sample is part of any larger one."""
+    return np.random.default_rng(seed).permutation(rows)[:count]
+
+
+def candidate_lists(
+    system: System, experiment: Experiment, queries: Rows, depth: int, on_progress: OnProgress
+) -> CandidateLists:
+    """The system's top `depth` of some queries of the experiment's task.
+
+    A train query's own citations never shape its list: the system leaves them out (see `systems`), so that λ^r does not
+    know the answer.
+    """
+    data, task = experiment.data, replace(experiment.task, queries=queries)
+    papers = np.full((len(queries), depth), -1, np.int32)
+    scores = np.zeros((len(queries), depth), np.float32)
+    gold = data.contexts.cited[queries].astype(np.int32)
+    gold_score = np.zeros(len(queries), np.float32)
+    for start in range(0, len(queries), BLOCK):
+        block = queries[start : start + BLOCK]
+        for row, values in enumerate(eligible_scores(system, data, task, block), start=start):
+            best = experiment.order.top(values, depth)
+            papers[row, : len(best)], scores[row, : len(best)] = best, values[best]
+            gold_score[row] = values[gold[row]]
+        on_progress(f"{task.split} candidates", min(start + BLOCK, len(queries)), len(queries))
+    verify_rankings(data, task, papers)
+    return CandidateLists(queries.astype(np.int32), papers, scores, gold, gold_score)
+
+
+def pair_texts(experiment: Experiment, mentions: int) -> PairTexts:
+    """The texts of an experiment's pairs, with `mentions` citing contexts a candidate."""
+    if not mentions:
+        return PairTexts(experiment.data)
+    known = experiment.task.knowledge
+    return PairTexts(experiment.data, make_mentions(experiment.data, known, experiment.vectors.contexts, mentions))
+
+
+def leaky(experiment: Experiment) -> Experiment:
+    """The experiment with profiles that hold the query's own citations, to measure what that leak does."""
+    table = replace(experiment.table, citations=citations(experiment.data, np.empty(0, np.int64)))
+    return replace(experiment, table=table)
+
+
+def training_data(settings: TrainSettings, experiment: Experiment, on_progress: OnProgress) -> TrainingData:
+    """What the settings ask for, of a data set that is ready."""
+    train, validation = experiment.of_split("train"), experiment.of_split("validation")
+    if not settings.leave_one_out:
+        if settings.candidates != "profiler":
+            raise ValueError("only the profiler can be asked to leak")
+        train = leaky(train)
+    lists = [
+        candidate_lists(
+            SYSTEMS[settings.candidates](each),
+            each,
+            sampled(each.task.queries, count, settings.seed),
+            settings.depth,
+            on_progress,
+        )
+        for each, count in ((train, settings.train_queries), (validation, settings.validation_queries))
+    ]
+    shown = settings.mentions if settings.budget.mentions else 0
+    return TrainingData(lists[0], lists[1], pair_texts(experiment, shown))
