@@ -1,7 +1,7 @@
 """What every event log promises, whichever adapter it is.
 
-An adapter takes part by adding a function to ADAPTERS: given a folder it yields a way to open one and the same log any
-number of times.
+An adapter takes part by adding a function to ADAPTERS: given the test's request it yields a way to open one and the
+same log any number of times.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from citewell.ingestion.kafka_log import KafkaLog
 from citewell.ingestion.local_log import LocalLog
 from citewell.ingestion.log import Claim, ClaimLost, Consumer, DeadLetter, EventLog, LogBroken, LogPosition, Record
+from tests.servers.kafka_topics import fresh_topics
 
 PARTITIONS = 3
 PATIENCE = 20.0
@@ -21,17 +23,24 @@ OpenLog = Callable[[], Awaitable[EventLog]]
 
 
 @asynccontextmanager
-async def local(folder: Path) -> AsyncIterator[Callable[[], EventLog]]:
+async def local(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[], EventLog]]:
+    folder: Path = request.getfixturevalue("tmp_path")
     yield lambda: LocalLog(folder / "log.sqlite", partitions=PARTITIONS, lease_seconds=0.6)
 
 
-ADAPTERS = {"local": local}
+@asynccontextmanager
+async def kafka(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[], EventLog]]:
+    settings = fresh_topics(request.getfixturevalue("kafka_broker"), PARTITIONS)
+    yield lambda: KafkaLog(settings, give_up=pytest.fail)
+
+
+ADAPTERS = {"local": local, "kafka": kafka}
 
 
 @pytest.fixture(params=ADAPTERS)
-async def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenLog]:
+async def open_log(request: pytest.FixtureRequest) -> AsyncIterator[OpenLog]:
     async with AsyncExitStack() as stack:
-        make = await stack.enter_async_context(ADAPTERS[request.param](tmp_path))
+        make = await stack.enter_async_context(ADAPTERS[request.param](request))
 
         async def opened() -> EventLog:
             log = make()

@@ -1,0 +1,180 @@
+"""How citewell speaks to Kafka: connection settings, errors in our words, and threads that never hang unnoticed.
+
+kafka-python blocks; each kind of call has a thread of its own. A call that outlives all of its own timeouts is stuck
+for good (seen in commits after outages), and what holds a partition but does not move is worse than what is gone: the
+process ends, and whoever watches over it starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self, TypeVar
+
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
+    RecordListTooLargeError,
+    SaslAuthenticationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from citewell.ingestion.log import LogBroken
+from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Unavailable
+from citewell.runtime.telemetry import logger
+
+T = TypeVar("T")
+
+# What we speak. Without it every client asks the broker in its constructor, and one that finds none leaks its thread.
+_API_VERSION = (4, 0)
+
+
+class KafkaSettings(BaseModel):
+    """The broker, how to prove who we are, and how long to wait for it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
+    """host:port of some brokers, comma-separated."""
+    topic: str = Field("citewell.publications.v1", min_length=1)
+    """Topic of the published events."""
+    dead_letter_topic: str = Field("citewell.publications.dead-letters.v1", min_length=1)
+    """Topic of the events that can never be applied."""
+    tls: bool = False
+    """Speak TLS to the brokers."""
+    ca: Path | None = None
+    """PEM bundle to trust instead of the system's."""
+    certificate: Path | None = None
+    """PEM chain shown to brokers that demand one."""
+    key: Path | None = None
+    """PEM key of the certificate."""
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+    """How to log in; empty = not at all."""
+    username: str = ""
+    """SASL user."""
+    password: SecretStr = SecretStr("")
+    """SASL password."""
+    most_message_megabytes: int = Field(9, ge=1)
+    """Largest record sent; a little more than the largest event."""
+    request_seconds: float = Field(10.0, gt=0)
+    """How long one request may take, and a client may look for a broker."""
+    delivery_seconds: float = Field(30.0, gt=0)
+    """How long an append may try; then its publisher is told to try again."""
+    session_seconds: float = Field(15.0, gt=0)
+    """A worker silent for so long loses its partitions."""
+    hand_over_seconds: float = Field(5.0, ge=0)
+    """How long a partition about to move waits for its work in flight to be committed."""
+    stuck_seconds: float = Field(60.0, gt=0)
+    """A call that blocks for longer than this ends the process."""
+
+    @model_validator(mode="after")
+    def _sasl_needs_a_user(self) -> Self:
+        if self.sasl_mechanism and not self.username:
+            raise ValueError("sasl_mechanism needs a username")
+        return self
+
+    def client(self) -> dict[str, Any]:
+        """What every kafka-python client is built with."""
+        options: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers.split(","),
+            "api_version": _API_VERSION,
+            "request_timeout_ms": milliseconds(self.request_seconds),
+            "bootstrap_timeout_ms": milliseconds(self.request_seconds),
+            "reconnect_backoff_max_ms": 2_000,
+            "security_protocol": ("SASL_" if self.sasl_mechanism else "") + ("SSL" if self.tls else "PLAINTEXT"),
+        }
+        if self.tls:
+            context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+            options["ssl_context"] = context
+        if self.sasl_mechanism:
+            options |= {
+                "sasl_mechanism": self.sasl_mechanism,
+                "sasl_plain_username": self.username,
+                "sasl_plain_password": self.password.get_secret_value(),
+            }
+        return options
+
+
+def milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def end_process(what: str) -> NoReturn:
+    """Exits with EX_SOFTWARE; a stuck thread would survive a polite end."""
+    logger.critical("stuck in Kafka's client, ending the process", call=what)
+    os._exit(70)
+
+
+GiveUp = Callable[[str], object]
+
+
+class BlockingCalls:
+    """Runs blocking calls one after another in one thread, and gives up when one is stuck."""
+
+    def __init__(self, name: str, stuck_seconds: float, give_up: GiveUp) -> None:
+        self._name, self._stuck_seconds, self._give_up = name, stuck_seconds, give_up
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._free = asyncio.Lock()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """What the call returns; its errors come in our words. Goes on to its end even when the caller is cancelled."""
+        return await asyncio.shield(asyncio.ensure_future(self._run(call)))
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        async with self._free:
+            running = asyncio.get_running_loop().run_in_executor(self._thread, call)
+            await asyncio.wait([running], timeout=self._stuck_seconds)
+            if not running.done():
+                self._give_up(f"{self._name}: a call blocks for more than {self._stuck_seconds:.0f} s")
+        return await in_our_words(running)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+
+def patiently(call: Callable[[], T], seconds: float) -> T:
+    """The call's result; it is repeated for so long while Kafka asks to, as it does when a leader is being found."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except KafkaError as error:
+            if not error.retriable or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+async def in_our_words(work: Awaitable[T]) -> T:
+    """The work's result; Kafka's errors as those of our tree."""
+    try:
+        return await work
+    except KafkaError as error:
+        raise translated(error) from error
+
+
+def translated(error: BaseException) -> CitewellError:
+    """What Kafka's error means to our callers."""
+    said = f"Kafka: {error}" if str(error) else f"Kafka: {type(error).__name__}"
+    match error:
+        case CitewellError():
+            return error
+        case MessageSizeTooLargeError() | RecordListTooLargeError():
+            return InvalidField("publication", said, "an event the broker takes (max.message.bytes of the topic)")
+        case OffsetOutOfRangeError():
+            return LogBroken(said)
+        case AuthorizationError() | SaslAuthenticationFailedError():
+            return FailedPrecondition(said, reason="KAFKA_REFUSED")
+        case UnknownTopicOrPartitionError():
+            return FailedPrecondition(f"{said}; `citewell topics apply` makes the topics", reason="NO_TOPIC")
+        case _:
+            return Unavailable(said)

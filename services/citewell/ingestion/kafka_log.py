@@ -1,0 +1,319 @@
+"""The event log on Kafka: an idempotent producer, one topic of events that never expires, one of dead letters.
+
+A log's id is its topic's id, which is another one as soon as a topic of the same name is another topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import OffsetSpec
+from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+
+from citewell.ingestion.kafka_clients import (
+    BlockingCalls,
+    GiveUp,
+    KafkaSettings,
+    end_process,
+    milliseconds,
+    patiently,
+    translated,
+)
+from citewell.ingestion.kafka_member import KafkaMember
+from citewell.ingestion.log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.runtime.errors import Overloaded, Unavailable
+
+T = TypeVar("T")
+
+MOST_WAITING = 20_000
+"""Appends accepted while the broker is slow; more are refused as Overloaded."""
+LINGER_MILLISECONDS = 2
+_DEAD = "citewell-dead-"
+"""Prefix of the headers that a dead letter carries beside those of its record."""
+
+
+class KafkaLog:
+    """One topic and its dead letters."""
+
+    kind = "kafka"
+
+    def __init__(self, settings: KafkaSettings, give_up: GiveUp = end_process) -> None:
+        self._settings, self._give_up = settings, give_up
+        self._topic, self._dead_topic = settings.topic, settings.dead_letter_topic
+        self._log_id = ""
+        self._partitions: list[TopicPartition] = []
+        self._waiting = 0
+        self._sending = ThreadPoolExecutor(1, thread_name_prefix="kafka-send")
+        self._calls = BlockingCalls("kafka-read", settings.stuck_seconds, give_up)
+        self._producer: Any = None
+        self._admin: Any = None
+        self._reader: Any = None
+        self._dead: dict[LogPosition, int] = {}
+        """Where in its topic each dead letter lies."""
+        self._dead_read = 0
+
+    @property
+    def log_id(self) -> str:
+        return self._log_id
+
+    async def start(self) -> None:
+        await self._calls.run(self._connect)
+
+    def _connect(self) -> None:
+        settings, client = self._settings, self._settings.client()
+        self._reader = KafkaConsumer(
+            **client,
+            auto_offset_reset="none",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            max_partition_fetch_bytes=settings.most_message_megabytes << 20,
+        )
+        try:
+            self._reader.bootstrap(timeout_ms=milliseconds(settings.request_seconds))
+            self._admin = KafkaAdminClient(**client)
+            described = {topic["name"]: topic for topic in self._admin.describe_topics([self._topic, self._dead_topic])}
+            for name in (self._topic, self._dead_topic):
+                if not described.get(name, {}).get("partitions"):
+                    raise UnknownTopicOrPartitionError(f"no topic {name!r}")
+        except BaseException:
+            self._close_clients()
+            raise
+        self._log_id = _identity(described[self._topic])
+        self._partitions = [
+            TopicPartition(self._topic, number) for number in range(len(described[self._topic]["partitions"]))
+        ]
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Any:
+        settings = self._settings
+        return KafkaProducer(
+            **settings.client(),
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=LINGER_MILLISECONDS,
+            delivery_timeout_ms=milliseconds(settings.delivery_seconds),
+            max_block_ms=milliseconds(settings.request_seconds),
+            max_request_size=settings.most_message_megabytes << 20,
+        )
+
+    async def stop(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._sending, self._close_producer)
+        await self._calls.run(self._close_clients)
+        self._calls.close()
+        self._sending.shutdown(wait=False)
+
+    def _close_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close(timeout=self._settings.request_seconds)
+
+    def _close_clients(self) -> None:
+        for client in (self._reader, self._admin):
+            if client is not None:
+                with suppress(KafkaError):
+                    client.close()
+
+    # -- writing
+
+    async def append(self, key: str, value: bytes, headers: Mapping[str, str]) -> LogPosition:
+        encoded = [(name, text.encode()) for name, text in headers.items()]
+        sent = await self._send(self._topic, key.encode(), value, encoded)
+        return LogPosition(self._log_id, sent.partition, sent.offset)
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        return await self._calls.run(lambda: patiently(question, self._settings.request_seconds))
+
+    async def _send(self, topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Any:
+        """Kafka's word that the record is durable."""
+        if self._waiting >= MOST_WAITING:
+            raise Overloaded(f"{self._waiting} events already wait for Kafka")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any, error: BaseException | None = None) -> None:
+            if not answer.done():
+                answer.set_exception(error) if error else answer.set_result(result)
+
+        def send() -> None:
+            sent = self._producer.send(topic, value, key=key, headers=headers)
+            sent.add_callback(lambda result: loop.call_soon_threadsafe(settle, result))
+            sent.add_errback(lambda error: loop.call_soon_threadsafe(settle, None, error))
+
+        self._waiting += 1
+        try:
+            await loop.run_in_executor(self._sending, send)
+            async with asyncio.timeout(self._settings.delivery_seconds + self._settings.request_seconds):
+                return await answer
+        except TimeoutError:
+            raise Unavailable(f"Kafka did not answer within {self._settings.delivery_seconds:.0f} s") from None
+        except KafkaError as error:
+            if not isinstance(error, KafkaTimeoutError | MessageSizeTooLargeError) and not error.retriable:
+                await loop.run_in_executor(self._sending, self._renew_producer)
+            raise translated(error) from error
+        finally:
+            self._waiting -= 1
+
+    def _renew_producer(self) -> None:
+        """A producer that lost its place in the sequence of its records refuses all that follows."""
+        self._producer.close(timeout=0)
+        self._producer = self._new_producer()
+
+    # -- reading
+
+    async def partitions(self, group: str) -> list[PartitionState]:
+        def ask() -> list[PartitionState]:
+            self._require_same_topic()
+            first = self._offsets(OffsetSpec.EARLIEST)
+            end = self._offsets(OffsetSpec.LATEST)
+            committed = self._admin.list_group_offsets({group: self._partitions})[group]
+            return [
+                PartitionState(
+                    each.partition,
+                    first[each],
+                    end[each],
+                    committed[each].offset if each in committed and committed[each].offset >= 0 else first[each],
+                )
+                for each in self._partitions
+            ]
+
+        return await self._ask(ask)
+
+    def _require_same_topic(self) -> None:
+        [described] = self._admin.describe_topics([self._topic])
+        if _identity(described) != self._log_id:
+            raise LogBroken(f"the topic {self._topic!r} was replaced: it was {self._log_id}, is {_identity(described)}")
+
+    def _offsets(self, spec: Any, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        found = self._admin.list_partition_offsets(dict.fromkeys(partitions or self._partitions, spec))
+        return {each: int(at.offset) for each, at in found.items()}
+
+    async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
+        return await self._ask(
+            lambda: [
+                self._record(each)
+                for each in self._kafka_records(TopicPartition(self._topic, partition), first, end, most)
+            ]
+        )
+
+    def _kafka_records(self, place: TopicPartition, first: int, end: int, most: int) -> list[Any]:
+        [earliest], [latest] = (
+            self._offsets(spec, place).values() for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
+        if first < earliest:
+            raise LogBroken(f"{place.topic} partition {place.partition} begins at {earliest}: {first} is gone")
+        end = min(end, latest, first + most)
+        records: list[Any] = []
+        if first >= end:
+            return records
+        self._reader.assign([place])
+        self._reader.seek(place, first)
+        waits = 0
+        while (at := self._reader.position(place)) < end:
+            polled = self._reader.poll(timeout_ms=milliseconds(self._settings.request_seconds), max_records=end - at)
+            if not polled and (waits := waits + 1) > 1:
+                raise KafkaTimeoutError(f"{place.topic} partition {place.partition} does not deliver {at}")
+            records += (record for record in polled.get(place, ()) if record.offset < end)
+        return records
+
+    def _record(self, record: Any) -> Record:
+        return Record(
+            LogPosition(self._log_id, record.partition, record.offset),
+            (record.key or b"").decode(errors="replace"),
+            record.value or b"",
+            {name: (text or b"").decode(errors="replace") for name, text in record.headers},
+            datetime.fromtimestamp(record.timestamp / 1000, UTC),
+        )
+
+    async def offset_at(self, partition: int, when: datetime) -> int:
+        place = TopicPartition(self._topic, partition)
+
+        def ask() -> int:
+            found = self._offsets(max(0, math.ceil(when.timestamp() * 1000)), place)[place]
+            return found if found >= 0 else self._offsets(OffsetSpec.LATEST, place)[place]
+
+        return await self._ask(ask)
+
+    async def join(self, group: str) -> KafkaMember:
+        member = KafkaMember(self._settings, group, self._record, self._give_up)
+        await member.start()
+        return member
+
+    # -- dead letters
+
+    async def bury(self, letter: DeadLetter) -> None:
+        if letter.record.position in await self._ask(self._catch_up):
+            return
+        record = letter.record
+        headers = [(name, text.encode()) for name, text in record.headers.items()]
+        headers += [(_DEAD + name, text.encode()) for name, text in _told(letter)]
+        await self._send(self._dead_topic, record.key.encode(), record.value, headers)
+
+    async def dead_letters(self, after: LogPosition | None, most: int) -> list[DeadLetter]:
+        def read() -> list[DeadLetter]:
+            later = sorted(position for position in self._catch_up() if after is None or position > after)
+            return list(self._letters(later[:most]))
+
+        return await self._ask(read)
+
+    async def find_dead_letters(self, positions: Sequence[LogPosition]) -> list[DeadLetter]:
+        return await self._ask(lambda: list(self._letters([each for each in positions if each in self._catch_up()])))
+
+    async def count_dead_letters(self) -> int:
+        return len(await self._ask(self._catch_up))
+
+    def _catch_up(self) -> dict[LogPosition, int]:
+        """Every source position that has a dead letter, and where its first lies in their topic's one partition."""
+        place = TopicPartition(self._dead_topic, 0)
+        for record in self._kafka_records(
+            place, self._dead_read, self._offsets(OffsetSpec.LATEST, place)[place], MOST_WAITING
+        ):
+            self._dead.setdefault(self._letter(record).record.position, record.offset)
+            self._dead_read = record.offset + 1
+        return self._dead
+
+    def _letters(self, positions: Sequence[LogPosition]) -> Iterator[DeadLetter]:
+        place = TopicPartition(self._dead_topic, 0)
+        for position in positions:
+            at = self._dead[position]
+            [record] = self._kafka_records(place, at, at + 1, 1)
+            yield self._letter(record)
+
+    def _letter(self, record: Any) -> DeadLetter:
+        buried = self._record(record)
+        told = {name.removeprefix(_DEAD): text for name, text in buried.headers.items() if name.startswith(_DEAD)}
+        headers = {name: text for name, text in buried.headers.items() if not name.startswith(_DEAD)}
+        position = LogPosition(told["log-id"], int(told["partition"]), int(told["offset"]))
+        return DeadLetter(
+            Record(position, buried.key, buried.value, headers, datetime.fromisoformat(told["appended"])),
+            told["event-id"],
+            told["paper-id"],
+            told["reason"],
+            told["message"],
+            datetime.fromisoformat(told["recorded"]),
+        )
+
+
+def _identity(described: Mapping[str, Any]) -> str:
+    return str(described["topic_id"]).replace("-", "")
+
+
+def _told(letter: DeadLetter) -> list[tuple[str, str]]:
+    position = letter.record.position
+    return [
+        ("log-id", position.log_id),
+        ("partition", str(position.partition)),
+        ("offset", str(position.offset)),
+        ("appended", letter.record.appended.isoformat()),
+        ("event-id", letter.event_id),
+        ("paper-id", letter.paper_id),
+        ("reason", letter.reason),
+        ("message", letter.message),
+        ("recorded", letter.recorded.isoformat()),
+    ]

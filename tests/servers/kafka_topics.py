@@ -1,0 +1,29 @@
+"""Topics of a test's own on a running broker."""
+
+from __future__ import annotations
+
+import uuid
+
+from kafka import KafkaAdminClient
+
+from citewell.ingestion.kafka_clients import KafkaSettings
+from citewell.ingestion.kafka_topics import apply, wanted_topics
+from tests.servers.kafka_broker import KafkaBroker
+
+
+def fresh_topics(broker: KafkaBroker, partitions: int, **changes: object) -> KafkaSettings:
+    """Settings of a new log on this broker, with the patience of a test."""
+    name = uuid.uuid4().hex
+    settings = KafkaSettings(
+        bootstrap_servers=broker.address,
+        topic=f"publications-{name}",
+        dead_letter_topic=f"dead-{name}",
+        session_seconds=6.0,
+        hand_over_seconds=2.0,
+    )
+    admin = KafkaAdminClient(**settings.client())
+    try:
+        apply(admin, wanted_topics(settings, partitions, replication=1))
+    finally:
+        admin.close()
+    return settings.model_copy(update=changes)
