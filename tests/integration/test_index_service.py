@@ -1,0 +1,298 @@
+"""The index as its callers meet it: a real process, real channels, restarts and kill -9."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from citewell.index.server import IndexServer
+from citewell.index.settings import IndexSettings
+from citewell.index.v1 import index_pb2 as pb
+from citewell.index.v1 import index_pb2_grpc
+from citewell.runtime import deadlines
+from citewell.runtime.channels import invoke, open_channel
+from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Overloaded
+from citewell.runtime.server import ServiceProcess
+from citewell.types.v1 import paper_pb2
+from tests.servers.processes import end, free_ports
+
+DIMENSION = 16
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as made:
+        yield Path(made)
+
+
+def contents(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[ServiceProcess]:
+    told = IndexSettings(**({"folder": folder, "min_free_megabytes": 0} | settings))
+    process = ServiceProcess("index", told, IndexServer(told))
+    task = asyncio.create_task(process.run())
+    bound = asyncio.create_task(process.bound.wait())
+    await asyncio.wait({task, bound}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    try:
+        yield process
+    finally:
+        process.stop()
+        await asyncio.wait_for(task, 20)
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Any]:
+    channel = open_channel(f"localhost:{port}")
+    try:
+        yield index_pb2_grpc.IndexServiceStub(channel)
+    finally:
+        await channel.close()
+
+
+async def call(method: Any, request: Any, seconds: float = 20) -> Any:
+    with deadlines.within(seconds):
+        return await invoke(method, request, "index", wait_for_ready=True)
+
+
+def numbers(seed: int) -> list[float]:
+    return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32).tolist()  # type: ignore[no-any-return]
+
+
+def paper(number: int, version: int = 1, **changes: Any) -> pb.PaperPoint:
+    said = paper_pb2.Paper(
+        id=f"p{number:04}",
+        title=f"Lantern {number}",
+        abstract="Why lanterns drift.",
+        venue="Tides",
+        published=paper_pb2.PartialDate(year=1990 + number % 30),
+        external_ids=[paper_pb2.ExternalId(scheme="doi", value=f"10.1/{number}")],
+    )
+    return pb.PaperPoint(paper=said, version=version, **({"profile": numbers(number)} | changes))
+
+
+def span(citing: int, cited: int) -> pb.SpanPoint:
+    return pb.SpanPoint(
+        key=f"{citing}>{cited}",
+        citing_id=f"p{citing:04}",
+        cited_id=f"p{cited:04}",
+        text=f"{citing} of {cited}",
+        vector=numbers(citing),
+        published=paper_pb2.PartialDate(year=1990 + citing),
+        version=1,
+    )
+
+
+async def create_view(stub: Any) -> None:
+    created = pb.CreateViewRequest(index_view="main", epoch="e1", model_hash="m1", dimension=DIMENSION)
+    assert (await call(stub.CreateView, created)).created
+    await call(stub.ServeView, pb.ServeViewRequest(index_view="main"))
+
+
+async def fill(stub: Any, count: int = 50) -> None:
+    await create_view(stub)
+    papers = [paper(number) for number in range(count)]
+    spans = [span(citing, 0) for citing in range(10, 20)]
+    await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e1", papers=papers, spans=spans))
+
+
+async def test_every_call_answers(folder: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await fill(stub)
+        found = await call(stub.Search, pb.SearchRequest(vector=numbers(7), limit=5, model_hash="m1"))
+        assert [hit.rank for hit in found.papers] == [1, 2, 3, 4, 5]
+        assert (found.papers[0].paper.id, found.exact, found.index_view) == ("p0007", True, "main")
+        assert found.papers[0].paper.abstract == ""
+        full = await call(stub.Search, pb.SearchRequest(vector=numbers(7), limit=1, view=paper_pb2.PAPER_VIEW_FULL))
+        assert full.papers[0].paper.abstract == "Why lanterns drift."
+        assert full.papers[0].paper.external_ids[0].value == "10.1/7"
+        before = paper_pb2.SearchFilter(published_before=paper_pb2.PartialDate(year=1993), excluded_ids=["p0000"])
+        found = await call(stub.Search, pb.SearchRequest(vector=numbers(7), limit=50, filter=before))
+        assert {hit.paper.id for hit in found.papers} == {"p0001", "p0002", "p0030", "p0031", "p0032"}
+        said = await call(
+            stub.SearchEvidence, pb.SearchEvidenceRequest(cited_ids=["p0000"], vector=numbers(12), limit_per_paper=2)
+        )
+        assert said.papers[0].evidence[0].text == "12 of 0"
+        assert said.papers[0].evidence[0].score == pytest.approx(1, abs=1e-5)
+        got = await call(stub.GetPapers, pb.GetPapersRequest(ids=["p0003", "who"]))
+        assert ([paper.id for paper in got.papers], got.missing_ids) == (["p0003"], ["who"])
+        listed = await call(stub.ListPapers, pb.ListPapersRequest(page_size=30))
+        rest = await call(stub.ListPapers, pb.ListPapersRequest(page_size=30, page_token=listed.next_page_token))
+        assert (len(listed.papers), len(rest.papers), rest.next_page_token) == (30, 20, "")
+        stored = await call(stub.ReadPoints, pb.ReadPointsRequest(paper_ids=["p0001"], span_keys=["11>0"]))
+        assert (stored.papers[0].version, stored.spans[0].citing_id) == (1, "p0011")
+        stats = await call(stub.Stats, pb.StatsRequest())
+        assert (stats.papers, stats.spans, stats.epoch, stats.model_hash) == (50, 10, "e1", "m1")
+        assert stats.disk_bytes > 0
+        info = await call(stub.Info, pb.InfoRequest())
+        assert [(view.name, view.serving) for view in info.views] == [("main", True)]
+
+
+async def test_wrong_requests_are_told_what_is_wrong(folder: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await fill(stub)
+        for field, request in (
+            ("vector", pb.SearchRequest(vector=[1.0], limit=5)),
+            ("vector", pb.SearchRequest(vector=[float("nan")] * DIMENSION, limit=5)),
+            ("limit", pb.SearchRequest(vector=numbers(1), limit=3001)),
+            ("field", pb.SearchRequest(vector=numbers(1), limit=1, field=9)),  # type: ignore[arg-type]
+            (
+                "filter.year_from",
+                pb.SearchRequest(
+                    vector=numbers(1), limit=1, filter=paper_pb2.SearchFilter(year_from=2001, year_to=2000)
+                ),
+            ),
+        ):
+            with pytest.raises(InvalidField) as refused:
+                await call(stub.Search, request)
+            assert refused.value.field == field
+        with pytest.raises(FailedPrecondition, match=r"'m1'.*'m2'"):
+            await call(stub.Search, pb.SearchRequest(vector=numbers(1), limit=1, model_hash="m2"))
+        with pytest.raises(FailedPrecondition, match=r"'e1'.*'e2'"):
+            await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e2", papers=[paper(1)]))
+
+
+async def test_a_restart_is_waited_for_within_the_deadline(folder: Path) -> None:
+    [port] = free_ports(1)
+    request = pb.SearchRequest(vector=numbers(3), limit=20)
+    async with connected(port) as stub:
+        async with serving(folder, port=port):
+            await fill(stub)
+            before = await call(stub.Search, request)
+        asked = asyncio.create_task(call(stub.Search, request))  # nobody listens now
+        async with serving(folder, port=port):
+            after = await asked
+    assert after.papers == before.papers
+
+
+async def test_a_full_disk_refuses_writes_and_keeps_answering(folder: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await fill(stub)
+    async with serving(folder, min_free_megabytes=1 << 40) as process, connected(process.port) as stub:
+        with pytest.raises(Overloaded, match="must stay free") as refused:
+            await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e1", papers=[paper(1, version=2)]))
+        assert refused.value.reason == "STORAGE_FULL"
+        assert len((await call(stub.Search, pb.SearchRequest(vector=numbers(1), limit=50))).papers) == 50
+
+
+class Child:
+    """`python -m citewell.index` as an operator starts it, on a port of its own."""
+
+    def __init__(self, folder: Path, log: Path, **environment: str) -> None:
+        [self.port] = free_ports(1)
+        self._log = log
+        settings = {
+            "CITEWELL_INDEX__FOLDER": str(folder),
+            "CITEWELL_INDEX__PORT": str(self.port),
+            "CITEWELL_INDEX__MIN_FREE_MEGABYTES": "0",
+        }
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "citewell.index"], env=os.environ | settings | environment, stderr=file
+            )
+
+    async def ended(self) -> int:
+        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), 20)
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        end(self.process, self._log)
+
+
+async def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, tmp_path: Path) -> None:
+    acknowledged = 0
+    with Child(folder, tmp_path / "log") as child:
+        async with connected(child.port) as stub:
+            await create_view(stub)
+
+            async def feed() -> None:
+                nonlocal acknowledged
+                for start in range(0, 100_000, 20):
+                    batch = [paper(number) for number in range(start, start + 20)]
+                    await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e1", papers=batch), 5)
+                    acknowledged = start + 20
+                    if acknowledged == 400:
+                        enough.set()
+
+            enough = asyncio.Event()
+            feeding = asyncio.create_task(feed())
+            await asyncio.wait_for(enough.wait(), 60)
+            child.process.send_signal(signal.SIGKILL)
+            with pytest.raises(CitewellError):
+                await feeding
+            assert await child.ended() == -signal.SIGKILL
+    async with serving(folder) as process, connected(process.port) as stub:
+        stats = await call(stub.Stats, pb.StatsRequest())
+        assert stats.papers >= acknowledged
+        for start in range(0, acknowledged, 100):
+            ids = [f"p{number:04}" for number in range(start, start + 100)]
+            stored = await call(stub.ReadPoints, pb.ReadPointsRequest(paper_ids=ids))
+            assert [point.paper.id for point in stored.papers] == ids
+            assert all(len(point.profile) == DIMENSION for point in stored.papers)
+
+
+async def test_a_write_whose_answer_was_lost_can_be_sent_again(folder: Path, tmp_path: Path) -> None:
+    request = pb.UpsertRequest(index_view="main", epoch="e1", papers=[paper(1)], spans=[span(2, 1)])
+    with Child(folder, tmp_path / "log", CITEWELL_FAULT_POINT="after-index-write") as child:
+        async with connected(child.port) as stub:
+            await create_view(stub)
+            with pytest.raises(CitewellError):
+                await call(stub.Upsert, request, 3)
+            assert await child.ended() == -signal.SIGKILL
+    async with serving(folder) as process, connected(process.port) as stub:
+        change_number = (await call(stub.Stats, pb.StatsRequest())).change_number
+        assert (await call(stub.Upsert, request)).stale == 0
+        stats = await call(stub.Stats, pb.StatsRequest())
+        assert (stats.papers, stats.spans, stats.change_number) == (1, 1, change_number)
+
+
+async def test_a_second_process_says_who_owns_the_store(folder: Path, tmp_path: Path) -> None:
+    async with serving(folder):
+        with Child(folder, tmp_path / "log", CITEWELL_INDEX__OWNER_WAIT_SECONDS="0.2") as child:
+            assert await child.ended() == 1
+            assert f"in use by process {os.getpid()}" in child.said()
+            assert "Traceback" not in child.said()
+
+
+async def test_a_store_of_another_schema_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await create_view(stub)
+    registry = folder / "views.json"
+    registry.write_text(registry.read_text().replace('"schema_version": 1', '"schema_version": 7'))
+    before = contents(folder)
+    with Child(folder, tmp_path / "log") as child:
+        assert await child.ended() == 1
+        assert "schema version 7, this program reads 1" in child.said()
+    assert contents(folder) == before
+
+
+async def test_health_says_serving_once_the_store_is_open(folder: Path) -> None:
+    async with serving(folder) as process:
+        channel = open_channel(f"localhost:{process.port}")
+        watch = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(service="citewell.index.v1.IndexService"), wait_for_ready=True, timeout=20
+        )
+        async for answer in watch:
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                break
+        await channel.close()
