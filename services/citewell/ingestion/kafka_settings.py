@@ -1,0 +1,84 @@
+"""The Kafka broker in ingestion's settings, and what kafka-python's clients are built with."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+# What we speak. Without it every client asks the broker in its constructor, and one that finds none leaks its thread.
+_API_VERSION = (4, 0)
+
+
+class KafkaSettings(BaseModel):
+    """The broker, how to prove who we are, and how long to wait for it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
+    """host:port of some brokers, comma-separated."""
+    topic: str = Field("citewell.publications.v1", min_length=1)
+    """Topic of the published events."""
+    dead_letter_topic: str = Field("citewell.publications.dead-letters.v1", min_length=1)
+    """Topic of the events that can never be applied."""
+    tls: bool = False
+    """Speak TLS to the brokers."""
+    ca: Path | None = None
+    """PEM bundle to trust instead of the system's."""
+    certificate: Path | None = None
+    """PEM chain shown to brokers that demand one."""
+    key: Path | None = None
+    """PEM key of the certificate."""
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+    """How to log in; empty = not at all."""
+    username: str = ""
+    """SASL user."""
+    password: SecretStr = SecretStr("")
+    """SASL password."""
+    most_message_megabytes: int = Field(9, ge=1)
+    """Largest record sent; a little more than the largest event."""
+    request_seconds: float = Field(10.0, gt=0)
+    """How long one request may take, and a client may look for a broker."""
+    delivery_seconds: float = Field(30.0, gt=0)
+    """How long an append may try; then its publisher is told to try again."""
+    session_seconds: float = Field(15.0, gt=0)
+    """A worker silent for so long loses its partitions."""
+    hand_over_seconds: float = Field(5.0, ge=0)
+    """How long a partition about to move waits for its work in flight to be committed."""
+    stuck_seconds: float = Field(60.0, gt=0)
+    """A call that blocks for longer than this ends the process."""
+
+    @model_validator(mode="after")
+    def _sasl_needs_a_user(self) -> Self:
+        if self.sasl_mechanism and not self.username:
+            raise ValueError("sasl_mechanism needs a username")
+        return self
+
+    def client(self) -> dict[str, Any]:
+        """What every kafka-python client is built with."""
+        options: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers.split(","),
+            "api_version": _API_VERSION,
+            "request_timeout_ms": milliseconds(self.request_seconds),
+            "bootstrap_timeout_ms": milliseconds(self.request_seconds),
+            "reconnect_backoff_max_ms": 2_000,
+            "security_protocol": ("SASL_" if self.sasl_mechanism else "") + ("SSL" if self.tls else "PLAINTEXT"),
+        }
+        if self.tls:
+            context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+            options["ssl_context"] = context
+        if self.sasl_mechanism:
+            options |= {
+                "sasl_mechanism": self.sasl_mechanism,
+                "sasl_plain_username": self.username,
+                "sasl_plain_password": self.password.get_secret_value(),
+            }
+        return options
+
+
+def milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,123 @@
+"""The worker's ledger, asked over gRPC: the profiler's LedgerService."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.message import DecodeError
+from opentelemetry import trace
+
+from citewell.ingestion.log import DeadLetter, LogPosition, Record
+from citewell.ingestion.worker import Outcome, Verdict
+from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
+from citewell.runtime import deadlines, telemetry
+from citewell.runtime.channels import invoke
+from citewell.runtime.errors import Internal
+from citewell.types.v1 import publication_pb2
+
+POISON = "NOT_AN_EVENT"
+
+
+@dataclass(frozen=True, slots=True)
+class EventState:
+    """What the ledger knows of an event."""
+
+    verdict: Verdict
+    searchable: bool
+
+
+class LedgerClient:
+    """The ledger behind a channel. What it cannot even be sent, because it is no event, is dead here already."""
+
+    def __init__(self, channel: grpc.aio.Channel, apply_seconds: float) -> None:
+        self._stub = ledger_pb2_grpc.LedgerServiceStub(channel)
+        self._apply_seconds = apply_seconds
+
+    async def apply(self, records: Sequence[Record]) -> list[Verdict]:
+        verdicts: dict[LogPosition, Verdict] = {}
+        request = ledger_pb2.ApplyPublicationsRequest()
+        for record in records:
+            try:
+                event = parse_event(record.value)
+            except DecodeError:
+                message = f"{len(record.value)} bytes that are no PublicationEvent"
+                verdicts[record.position] = Verdict(Outcome.DEAD, str(record.position), record.key, POISON, message)
+            else:
+                request.events.append(
+                    ledger_pb2.SourcedEvent(position=position_to_message(record.position), event=event)
+                )
+        if request.events:
+            with deadlines.within(self._apply_seconds), _continued_traces(records):
+                response = await invoke(self._stub.ApplyPublications, request, "apply")
+            if len(response.results) != len(request.events):
+                raise Internal(f"the ledger answered {len(response.results)} of {len(request.events)} events")
+            for sourced, result in zip(request.events, response.results, strict=True):
+                verdicts[position_from_message(sourced.position)] = _verdict(result, paper_id_of(sourced.event))
+        return [verdicts[record.position] for record in records]
+
+    async def record_dead(self, letters: Sequence[DeadLetter]) -> None:
+        request = ledger_pb2.RecordDeadEventsRequest(
+            events=[
+                ledger_pb2.EventResult(
+                    position=position_to_message(letter.record.position),
+                    event_id=letter.event_id,
+                    outcome=ledger_pb2.EVENT_OUTCOME_DEAD,
+                    reason=letter.reason,
+                    message=letter.message,
+                )
+                for letter in letters
+            ]
+        )
+        with deadlines.within(self._apply_seconds):
+            await invoke(self._stub.RecordDeadEvents, request, "record_dead")
+
+    async def state(self, position: LogPosition, *, wait: bool) -> EventState | None:
+        """What became of the event there, None if not seen yet; `wait` = answer when it is searchable or dead."""
+        request = ledger_pb2.GetEventStateRequest(position=position_to_message(position), wait=wait)
+        response = await invoke(self._stub.GetEventState, request, "event_state")
+        if response.outcome == ledger_pb2.EVENT_OUTCOME_UNSPECIFIED:
+            return None
+        return EventState(_verdict(response), response.searchable)
+
+
+def parse_event(value: bytes) -> publication_pb2.PublicationEvent:
+    """The event in a record's bytes, unknown fields kept; DecodeError when there is none."""
+    event = publication_pb2.PublicationEvent.FromString(value)
+    if event.WhichOneof("body") is None:
+        raise DecodeError("neither a publication nor a retraction")
+    return event
+
+
+def paper_id_of(event: publication_pb2.PublicationEvent) -> str:
+    """The id of the paper it tells of."""
+    return event.publication.paper_id or event.retraction.paper_id
+
+
+def position_to_message(position: LogPosition) -> publication_pb2.LogPosition:
+    return publication_pb2.LogPosition(log_id=position.log_id, partition=position.partition, offset=position.offset)
+
+
+def position_from_message(message: publication_pb2.LogPosition) -> LogPosition:
+    return LogPosition(message.log_id, message.partition, message.offset)
+
+
+def _verdict(message: ledger_pb2.EventResult | ledger_pb2.GetEventStateResponse, paper_id: str = "") -> Verdict:
+    name = ledger_pb2.EventOutcome.Name(message.outcome).removeprefix("EVENT_OUTCOME_")
+    event_id = message.event_id if isinstance(message, ledger_pb2.EventResult) else ""
+    return Verdict(Outcome(name), event_id, paper_id, message.reason, message.message)
+
+
+@contextmanager
+def _continued_traces(records: Sequence[Record]) -> Iterator[None]:
+    """Goes on with the first record's trace; the others are linked, since a span has one parent only."""
+    parents = [telemetry.continued_trace(record.headers) for record in records]
+    links = [
+        trace.Link(context)
+        for context in (trace.get_current_span(parent).get_span_context() for parent in parents[1:])
+        if context.is_valid
+    ]
+    with telemetry.tracer.start_as_current_span("apply batch", context=parents[0], links=links):
+        yield

@@ -1,0 +1,67 @@
+"""Settings of ingestion, prefix CITEWELL_INGESTION__."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import SettingsConfigDict
+
+from citewell.ingestion.kafka_settings import KafkaSettings
+from citewell.runtime.settings import ServiceSettings
+
+
+class LogSettings(BaseModel):
+    """Where published events are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["local", "kafka"] = "local"
+    """local: one SQLite file on this machine; kafka: a broker."""
+    group: str = Field("citewell-ledger", min_length=1)
+    """Consumer group of the workers; a new name starts at the earliest record."""
+    partitions: int = Field(4, ge=1, le=1024)
+    """local: number of partitions; fixed once the file exists."""
+    lease_seconds: float = Field(3.0, gt=0)
+    """local: a worker that gave no sign of life for so long loses its partitions."""
+    kafka: KafkaSettings = KafkaSettings()
+    """kafka: the broker, and how long to wait for it."""
+
+
+class PaceSettings(BaseModel):
+    """How much the worker takes at once, and how patiently it tries again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    most_records: int = Field(256, ge=1)
+    """Most events in one batch."""
+    most_megabytes: int = Field(8, ge=1)
+    """Most bytes in one batch; a single larger event still goes, alone."""
+    apply_seconds: float = Field(120.0, gt=0)
+    """How long the ledger may take for one batch."""
+    first_backoff_seconds: float = Field(0.1, gt=0)
+    """Pause after a first failure; doubled, with jitter, after each further one in a row."""
+    longest_backoff_seconds: float = Field(30.0, gt=0)
+    """Longest pause between two attempts."""
+
+
+class IngestionSettings(ServiceSettings):
+    """What ingestion can be told."""
+
+    model_config = SettingsConfigDict(env_prefix="CITEWELL_INGESTION__")
+
+    data: Path = Path(".citewell")
+    """Folder of the local log, log.sqlite."""
+    profiler_address: str = "127.0.0.1:7301"
+    """The profiler, which keeps the ledger."""
+    consume: bool = True
+    """Run a worker in this process; False serves Publish and its like alone."""
+    most_event_megabytes: int = Field(8, ge=1)
+    """Largest event accepted."""
+    stream_window: int = Field(256, ge=1)
+    """PublishStream: how many events may wait for the log before the stream is read on."""
+    log: LogSettings = LogSettings()
+    """Where published events are kept."""
+    pace: PaceSettings = PaceSettings()
+    """The worker's pace."""

@@ -1,0 +1,178 @@
+"""Carries the log's records into the ledger: in batches, in order, each acknowledged once it took effect or is dead.
+
+Every claimed partition has a task of its own, so that one that must wait holds up no other. While a partition waits to
+be tried again nothing more is fetched from it: what is held in memory is bounded by one batch a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Protocol
+
+from citewell.ingestion import metrics
+from citewell.ingestion.log import Claim, ClaimLost, Consumer, DeadLetter, EventLog, Record
+from citewell.runtime import faults
+from citewell.runtime.errors import CitewellError, FailedPrecondition
+from citewell.runtime.telemetry import logger
+
+
+class Outcome(Enum):
+    """What became of an event."""
+
+    APPLIED = "APPLIED"
+    DUPLICATE = "DUPLICATE"
+    SUPERSEDED = "SUPERSEDED"
+    DEAD = "DEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the ledger made of one record."""
+
+    outcome: Outcome
+    event_id: str = ""
+    paper_id: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class Ledger(Protocol):
+    """Where events take effect. Both methods may be repeated; they raise when they may not have worked."""
+
+    async def apply(self, records: Sequence[Record]) -> list[Verdict]:
+        """One verdict a record, in order; all but the dead ones are durable. Bytes that are no event are dead too."""
+
+    async def record_dead(self, letters: Sequence[DeadLetter]) -> None:
+        """Lets the ledger's watermark pass events whose dead letters are delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much at once, and how patiently."""
+
+    most_records: int = 256
+    most_bytes: int = 8 << 20
+    poll_seconds: float = 5.0
+    first_backoff_seconds: float = 0.1
+    longest_backoff_seconds: float = 30.0
+
+
+class Worker:
+    """One member of the group that applies the log. Transient errors are retried for ever."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        ledger: Ledger,
+        group: str,
+        pace: Pace,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._log, self._ledger, self._group, self._pace = log, ledger, group, pace
+        self._now, self._sleep, self._draw = now, sleep, draw
+        self._halted: dict[int | None, str] = {}
+        """Why, by partition; None stands for the membership itself."""
+
+    def check(self) -> None:
+        """Raises FailedPrecondition while something only an operator can mend stops a partition."""
+        for why in self._halted.values():
+            raise FailedPrecondition(f"the worker stands still: {why}", reason="WORKER_HALTED")
+
+    async def run(self) -> None:
+        """Works until cancelled; joins again whenever the membership breaks."""
+        failures = 0
+        while True:
+            try:
+                async for _ in self._membership():
+                    failures = self._worked(None)
+            except Exception as error:
+                failures = await self._failed(None, error, failures)
+
+    async def _membership(self) -> AsyncIterator[None]:
+        """Keeps one task for each claim held; yields at every change."""
+        consumer = await self._log.join(self._group)
+        tasks: dict[Claim, asyncio.Task[None]] = {}
+        held: frozenset[Claim] = frozenset()
+        try:
+            while True:
+                held = await consumer.claims(held)
+                for claim in tasks.keys() - held:
+                    tasks.pop(claim).cancel()
+                for claim in held - tasks.keys():
+                    tasks[claim] = asyncio.create_task(self._work_on(consumer, claim))
+                self._halted = {key: why for key, why in self._halted.items() if key in {c.partition for c in held}}
+                yield
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            await consumer.close()
+
+    async def _work_on(self, consumer: Consumer, claim: Claim) -> None:
+        """Applies one partition's records, batch after batch, until the claim is lost."""
+        pace = self._pace
+        records: list[Record] = []
+        most, failures = pace.most_records, 0
+        while True:
+            batch = records[:most]
+            try:
+                if not batch:
+                    records = await consumer.fetch(claim, pace.most_records, pace.most_bytes, pace.poll_seconds)
+                    batch = records[:most]
+                if batch:
+                    faults.point("after-poll")
+                    await self.deliver(batch)
+                    faults.point("before-offset-commit")
+                    await consumer.commit(claim, batch[-1].position.offset + 1)
+            except ClaimLost:
+                return
+            except Exception as error:
+                if not getattr(error, "retryable", False):  # one record may be the cause: let those before it pass
+                    most = max(1, len(batch) // 2)
+                failures = await self._failed(claim.partition, error, failures)
+            else:
+                failures = self._worked(claim.partition)
+                records = records[len(batch) :]
+                most = min(pace.most_records, 2 * most)
+
+    async def _failed(self, partition: int | None, error: Exception, failures: int) -> int:
+        """Waits longer after every failure in a row; the failures so far."""
+        if isinstance(error, FailedPrecondition):
+            self._halted[partition] = error.message
+        elif not isinstance(error, CitewellError):
+            logger.error("defect", partition=partition, exc_info=error)
+        seconds = min(self._pace.longest_backoff_seconds, self._pace.first_backoff_seconds * 2.0 ** min(failures, 30))
+        seconds *= 0.5 + 0.5 * self._draw()
+        metrics.retries.add(1, {"reason": getattr(error, "reason", type(error).__name__)})
+        logger.warning("retry", partition=partition, error=str(error), failures=failures + 1, seconds=round(seconds, 3))
+        await self._sleep(seconds)
+        return failures + 1
+
+    def _worked(self, partition: int | None) -> int:
+        self._halted.pop(partition, None)
+        return 0
+
+    async def deliver(self, records: Sequence[Record]) -> list[Verdict]:
+        """Every record took effect, or is a dead letter that the ledger knows of, when this returns."""
+        verdicts = await self._ledger.apply(records)
+        letters = [
+            DeadLetter(record, verdict.event_id, verdict.paper_id, verdict.reason, verdict.message, self._now())
+            for record, verdict in zip(records, verdicts, strict=True)
+            if verdict.outcome is Outcome.DEAD
+        ]
+        for letter in letters:
+            await self._log.bury(letter)
+        if letters:
+            faults.point("during-dead-letter")
+            await self._ledger.record_dead(letters)
+        for verdict in verdicts:
+            metrics.delivered.add(1, {"outcome": verdict.outcome.value})
+        return verdicts
