@@ -131,3 +131,15 @@ def scores(query: NDArray[Any], profiles: NDArray[Any]) -> Vectors:
     """eq. 5: the cosine of the query (or each of several) with every profile."""
     cosine: Vectors = normalised(query) @ normalised(profiles).T
     return cosine
+
+
+def shares(
+    query: NDArray[Any], contents: NDArray[Any], sums: ProfileSums, weights: ProfileWeights
+) -> NDArray[np.float64]:
+    """Of each paper's v_q · v̂_i, the shares [n, 3] of its content, of the contexts and of the citing papers."""
+    means = np.maximum(sums.count, 1)[..., None]
+    said, citing = from_fixed(sums.contexts) / means, from_fixed(sums.contents) / means
+    parts = np.stack([contents @ query, weights.alpha * (said @ query), weights.beta * (citing @ query)], axis=-1)
+    totals = parts.sum(axis=-1, keepdims=True)
+    share: NDArray[np.float64] = np.divide(parts, totals, out=np.zeros_like(parts), where=totals != 0)
+    return share

@@ -58,7 +58,14 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         )
         return profile_query_pb2.ScoreProfilesResponse(
             scores=[
-                profile_query_pb2.ProfileScore(paper_id=one.paper_id, score=one.score, in_degree=one.in_degree)
+                profile_query_pb2.ProfileScore(
+                    paper_id=one.paper_id,
+                    score=one.score,
+                    in_degree=one.in_degree,
+                    content_share=one.shares[0],
+                    context_share=one.shares[1],
+                    citing_share=one.shares[2],
+                )
                 for one in scored
             ],
             unknown_ids=unknown,

@@ -16,7 +16,7 @@ from citewell.profiler.ledger.rows import LedgerRows, contribution_of
 from citewell.profiler.ledger.rules import Contribution, PaperState
 from citewell.profiler.ledger.sums import YearSums, read_all_years, read_vectors, year_sums_of
 from citewell.profiler.ledger.views import View, serving_view
-from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile, scores
+from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile, scores, shares
 from citewell.runtime.errors import InvalidField, NotFound
 from citewell.scholarly.dates import PartialDate
 
@@ -28,6 +28,8 @@ class ProfileScore:
     paper_id: str
     score: float
     in_degree: int
+    shares: tuple[float, float, float]
+    """Of content, contexts and citing papers in v_q · v̂_i."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,9 +61,10 @@ def score_profiles(
         contents, sums = _read(connection, view, [states[paper_id] for paper_id in known], as_of)
     totals = _totals(known, sums, view.model.dimension)
     cosines = scores(query, profile(contents, totals, view.weights))
+    parts = shares(query, contents, totals, view.weights)
     return [
-        ProfileScore(paper_id, float(cosine), int(count))
-        for paper_id, cosine, count in zip(known, cosines, totals.count, strict=True)
+        ProfileScore(paper_id, float(cosine), int(count), tuple(part.tolist()))
+        for paper_id, cosine, count, part in zip(known, cosines, totals.count, parts, strict=True)
     ], unknown
 
 

@@ -45,7 +45,10 @@ class ProfilerClient:
         answer: messages.ScoreProfilesResponse = await invoke(
             self._stub.ScoreProfiles, request, "score", at_most=seconds
         )
-        return {one.paper_id: ProfileScore(one.score, one.in_degree) for one in answer.scores}
+        return {
+            one.paper_id: ProfileScore(one.score, one.in_degree, one.content_share, one.context_share, one.citing_share)
+            for one in answer.scores
+        }
 
     async def info(self) -> messages.InfoResponse:
         """The encoder, its weights, and the limits of as-of answers."""

@@ -135,21 +135,31 @@ class ProfileScore(_message.Message):
     PAPER_ID_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     IN_DEGREE_FIELD_NUMBER: _builtins.int
+    CONTENT_SHARE_FIELD_NUMBER: _builtins.int
+    CONTEXT_SHARE_FIELD_NUMBER: _builtins.int
+    CITING_SHARE_FIELD_NUMBER: _builtins.int
     paper_id: _builtins.str
     score: _builtins.float
     """cosine(v_q, v̂_i), eq. 5."""
     in_degree: _builtins.int
     """Citing papers that entered the profile."""
+    content_share: _builtins.float
+    """Shares of v_q · v̂_i that come from the paper's own text, from what others said, and from who they are; together 1."""
+    context_share: _builtins.float
+    citing_share: _builtins.float
     def __init__(
         self,
         *,
         paper_id: _builtins.str = ...,
         score: _builtins.float = ...,
         in_degree: _builtins.int = ...,
+        content_share: _builtins.float = ...,
+        context_share: _builtins.float = ...,
+        citing_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_degree", b"in_degree", "paper_id", b"paper_id", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_share", b"citing_share", "content_share", b"content_share", "context_share", b"context_share", "in_degree", b"in_degree", "paper_id", b"paper_id", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
