@@ -141,10 +141,8 @@ class Recommender:
         )
 
     async def _rank(self, run: Run, explained: str | None = None) -> _Ranking:
-        async with together() as group:
-            embedded = group.create_task(run.stage("embed", lambda seconds: self._encoder.embed(run.query, seconds)))
-            group.create_task(self._reach_watermarks(run))
-        embedding = embedded.result()
+        await self._reach_watermarks(run)  # first: what the profiler then calls searchable includes them
+        embedding = await run.stage("embed", lambda seconds: self._encoder.embed(run.query, seconds))
         if embedding.context_cut:
             run.degrade(
                 Reason.CONTEXT_CUT, "the context is longer than the encoder's window; it was cut around its marker"
