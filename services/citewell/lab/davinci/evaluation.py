@@ -1,0 +1,124 @@
+"""Reranked lists in figures: Tables 3, 4 and 6, what the gates did, and one query in full, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.lab import metrics
+from citewell.lab.dataset import Dataset
+from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.priors import DECAY
+from citewell.lab.davinci.scoring import HeadScores
+
+RETRIEVAL = "retrieval order"
+COLUMNS = ("MRR", "R@5", "R@10", "R@20", "NDCG@10")
+"""What Table 3 reports."""
+_SEED = 2026
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reranked:
+    """Lists of one sample of queries, and what every head made of them."""
+
+    data: Dataset
+    lists: CandidateLists
+    scores: Mapping[str, HeadScores]
+
+    @property
+    def clusters(self) -> NDArray[np.int32]:
+        """The citing paper of each query: contexts of one paper are not independent."""
+        return self.data.contexts.citing[self.lists.queries]
+
+    def ranks(self, name: str, depth: int | None = None) -> NDArray[np.int64]:
+        """Rank of each cited paper by a head, or in retrieval order, among the first `depth`; 0 if not there."""
+        lists = self.lists.cut(depth or self.lists.depth)
+        return lists.ranks(None if name == RETRIEVAL else self.scores[name].logit[:, : lists.depth])
+
+
+def figures(reranked: Reranked, names: Sequence[str]) -> str:
+    """Table 3 and 4: every system's figures with 95 % intervals."""
+    rows = []
+    for name in names:
+        ranks = reranked.ranks(name)
+        cells = []
+        for metric in COLUMNS:
+            found = metrics.estimate(metric, ranks, np.random.default_rng(_SEED), reranked.clusters)
+            cells.append(f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]")
+        rows.append([name, *cells])
+    return table(["system", *COLUMNS], rows)
+
+
+def differences(reranked: Reranked, name: str, others: Sequence[str], metric: str = "MRR") -> str:
+    """How far one system is above others on the same queries."""
+    rows = []
+    for other in others:
+        rng = np.random.default_rng(_SEED)
+        found = metrics.compare(metric, reranked.ranks(name), reranked.ranks(other), rng, reranked.clusters)
+        rows.append([other, f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", f"{found.p:.4f}"])
+    return table([f"{name} against", f"Δ {metric}, points", "p"], rows)
+
+
+def depths(reranked: Reranked, names: Sequence[str], sweep: Sequence[int]) -> str:
+    """Table 6: MRR when only the first k are reranked and returned."""
+    rows = [
+        [name, *(f"{metrics.means(reranked.ranks(name, depth), ['MRR'])['MRR']:.2f}" for depth in sweep)]
+        for name in names
+    ]
+    return table(["MRR at k =", *map(str, sweep)], rows)
+
+
+def gates(reranked: Reranked, name: str, edges: Sequence[int] = (1, 5, 20, 100)) -> str:
+    """Mean gate on the text half and on the score half, by retrieval rank, and for cited papers."""
+    scores, lists = reranked.scores[name], reranked.lists
+    position = np.broadcast_to(np.arange(1, lists.depth + 1), lists.papers.shape)
+    present = lists.papers >= 0
+    groups = [("cited papers", present & (lists.papers == lists.gold[:, None]))]
+    low = 0
+    for high in edges:
+        groups.append((f"rank {low + 1}–{high}", present & (position > low) & (position <= high)))
+        low = high
+    rows = [
+        [label, f"{scores.gate_text[chosen].mean():.3f}", f"{scores.gate_score[chosen].mean():.3f}"]
+        for label, chosen in groups
+        if chosen.any()
+    ]
+    return table(["pairs", "gate on the text half", "gate on the score half"], rows)
+
+
+def worked_example(reranked: Reranked, row: int, names: Sequence[str], shown: int = 10) -> str:
+    """Like the paper's Table 7: one query, the top of several systems, and what the first one's gates did; ids only."""
+    lists, ids = reranked.lists, reranked.data.papers.ids
+    columns = []
+    for name in names:
+        order = (
+            np.arange(lists.depth)
+            if name == RETRIEVAL
+            else np.argsort(-reranked.scores[name].logit[row], kind="stable")
+        )
+        columns.append(order[:shown])
+    gated = next(name for name in names if name != RETRIEVAL)
+    scores = reranked.scores[gated]
+    rows = []
+    for place in range(min(shown, lists.depth)):
+        cells = []
+        for name, order in zip(names, columns, strict=True):
+            at = int(order[place])
+            paper = int(lists.papers[row, at])
+            label = f"**{ids[paper]}**" if paper == lists.gold[row] else ids[paper]
+            cells.append(label if name == RETRIEVAL else f"{label} (was {at + 1})")
+        at = int(columns[list(names).index(gated)][place])
+        score = 1 / (1 + np.exp(-float(scores.logit[row, at])))
+        prior, text, prior_gate = DECAY ** (at + 1), scores.gate_text[row, at], scores.gate_score[row, at]
+        rows.append([str(place + 1), *cells, f"{score:.3f}", f"{prior:.3f}", f"{text:.3f}", f"{prior_gate:.3f}"])
+    extra = [f"S of {gated}", "its prior", "text gate", "score gate"]
+    return table(["#", *names, *extra], rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

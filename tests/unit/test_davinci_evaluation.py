@@ -1,0 +1,65 @@
+"""Tables of reranked lists, on lists small enough to work out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citewell.lab.davinci.evaluation import RETRIEVAL, Reranked, depths, differences, figures, gates, worked_example
+from citewell.lab.davinci.scoring import HeadScores
+from tests.unit.davinci_world import lists_of, write_dataset
+
+
+@pytest.fixture(scope="module")
+def reranked(tmp_path_factory: pytest.TempPathFactory) -> Reranked:
+    """One head that knows the answer, one that turns every list around."""
+    data = write_dataset(Path(tmp_path_factory.mktemp("evaluation")))
+    lists = lists_of(data, "test")
+    knows = (lists.papers == lists.gold[:, None]).astype(np.float32)
+    turns = np.broadcast_to(np.arange(lists.depth, dtype=np.float32), lists.papers.shape)
+    halves = np.full_like(knows, 0.25), np.full_like(knows, 0.75)
+    return Reranked(data, lists, {"knows": HeadScores(knows, *halves), "turns": HeadScores(turns, *halves)})
+
+
+def row_of(markdown: str, label: str) -> list[str]:
+    (line,) = [line for line in markdown.splitlines() if line.startswith(f"| {label} |")]
+    return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+def test_a_head_that_knows_reaches_the_ceiling_of_the_lists(reranked: Reranked) -> None:
+    inside = 100 * np.mean(reranked.lists.gold_position < reranked.lists.depth)
+    text = figures(reranked, [RETRIEVAL, "knows", "turns"])
+    assert all(cell.startswith(f"{inside:.2f} [") for cell in row_of(text, "knows")[1:])
+    before = float(row_of(text, RETRIEVAL)[1].split()[0])
+    assert before < inside
+
+
+def test_turning_a_list_around_turns_the_ranks(reranked: Reranked) -> None:
+    ranks, turned = reranked.ranks(RETRIEVAL), reranked.ranks("turns")
+    np.testing.assert_array_equal(turned[ranks > 0], reranked.lists.depth + 1 - ranks[ranks > 0])
+
+
+def test_differences_name_the_other_system(reranked: Reranked) -> None:
+    text = differences(reranked, "knows", [RETRIEVAL, "turns"])
+    assert row_of(text, "turns")[1].startswith("+")
+    assert 0 < float(row_of(text, RETRIEVAL)[2]) <= 1
+
+
+def test_a_shallower_list_can_only_lose_for_a_head_that_knows(reranked: Reranked) -> None:
+    values = [float(cell) for cell in row_of(depths(reranked, ["knows"], (1, 3, 12)), "knows")[1:]]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(100 * np.mean(reranked.lists.gold_position == 0), abs=0.01)
+
+
+def test_gates_are_means_over_pairs(reranked: Reranked) -> None:
+    assert row_of(gates(reranked, "knows", (4, 12)), "rank 5–12")[1:] == ["0.250", "0.750"]
+
+
+def test_the_example_marks_the_cited_paper_and_shows_ids_only(reranked: Reranked) -> None:
+    row = int(np.flatnonzero(reranked.lists.gold_position < reranked.lists.depth)[0])
+    text = worked_example(reranked, row, [RETRIEVAL, "knows", "turns"])
+    cited = reranked.data.papers.ids[int(reranked.lists.gold[row])]
+    assert row_of(text, "1")[2].startswith(f"**{cited}**")
+    assert not any(title in text for title in reranked.data.papers.titles)
