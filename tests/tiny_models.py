@@ -108,8 +108,8 @@ def tiny_davinci_weights(vocabulary: int, *, size: int = 8, seed: int = 0) -> di
         ("out", 2 * size, 1),
     ]:
         for layer, (rows, columns) in {"0": (size, inputs), "2": (outputs, size)}.items():
-            weights[f"heads.davinci.{name}.{layer}.weight"] = rng.normal(0, 1, (rows, columns)).astype(np.float32)
-            weights[f"heads.davinci.{name}.{layer}.bias"] = rng.normal(0, 1, rows).astype(np.float32)
+            weights[f"heads.davinci.{name}.{layer}.weight"] = rng.normal(0, 0.4, (rows, columns)).astype(np.float32)
+            weights[f"heads.davinci.{name}.{layer}.bias"] = rng.normal(0, 0.4, rows).astype(np.float32)
     return weights
 
 

@@ -75,7 +75,9 @@ def assert_same(scores: Floats, wanted: Floats) -> None:
     assert (np.diff(np.array(theirs)[order]) < 1e-3).all(), "the ranking differs by more than ties"
 
 
-@pytest.mark.parametrize("lengths", [[12] * 8, [7, 40, 23, 64, 11, 9, 31], [10]], ids=["even", "mixed", "one"])
+@pytest.mark.parametrize(
+    "lengths", [[12] * 8, [7, 40, 23, 64, 11, 9, 31], [10], [5] * 600], ids=["even", "mixed", "one", "many"]
+)
 async def test_scores_and_ranking(
     scorer: PairScorer, reference: onnxruntime.InferenceSession, lengths: list[int]
 ) -> None:

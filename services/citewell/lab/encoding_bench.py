@@ -135,8 +135,7 @@ def main(
     """Measures every runtime and precision and prints the table."""
 
     def load(runtime: Runtime, precision: Precision) -> GraphEncoder:
-        # A batch is one product of the same size for every system.
-        return load_encoder(encoder, runtime=runtime, precision=precision, threads=threads, batch_tokens=1 << 16)
+        return load_encoder(encoder, runtime=runtime, precision=precision, threads=threads)
 
     loaded = {f"{runtime} {precision}": load(runtime, precision) for runtime, precision in SYSTEMS}
     reference = next(iter(loaded.values()))
@@ -166,18 +165,19 @@ def main(
             ]
         )
     header = ["system", "documents/s", "against torch", "MRR", "change", "cosine alone / in a batch of 64 (least)"]
+    command = f"citewell.lab.encoding_bench $CITEWELL_DATA/{data.name} --queries {queries} --candidates {candidates}"
     report = f"""# Encoding
 
-{len(sample.contexts)} validation queries of {data.name} over {len(sample.candidates):,} papers that hold their answers (a part of
-the corpus: only the differences between the rows mean something), content-only ranking, γ = {GAMMA}.
-Documents/s: median of {rounds} rounds of {BATCH} documents of {reference.max_tokens} tokens, {threads} threads, the systems
-taking turns. Torch and ONNX Runtime fp32 differ by at most {parity:.1e} in a component of a vector and rank alike.
+{len(sample.contexts)} validation queries of {data.name} over {len(sample.candidates):,} papers that hold their answers
+(a part of the corpus: only the differences between the rows mean something), content-only ranking, γ = {GAMMA}.
+Documents/s: median of {rounds} rounds of {BATCH} documents of {reference.max_tokens} tokens, {threads} threads, the
+systems taking turns. Torch and ONNX Runtime fp32 differ by at most {parity:.1e} in a component of a vector.
 
 {markdown_table(header, rows)}
 
 {environment(["torch", "transformers", "onnxruntime", "openvino", "tokenizers"])}
 
-Command: `python -m citewell.lab.encoding_bench $CITEWELL_DATA/{data.name} --queries {queries} --candidates {candidates}`
+Command: `python -m {command}`
 """
     print(report)
     if out:

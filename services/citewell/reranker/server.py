@@ -28,6 +28,8 @@ from citewell.types.v1 import paper_pb2
 MAX_CANDIDATES = 1000
 MAX_TEXT = 100_000
 PRIOR_DECAY = 0.95
+# Share of the time left that is kept for sending the best so far: it must arrive, or it was in vain.
+PARTIAL_RESERVE = 0.1
 _WARM_PAIRS = 16
 
 _pairs = telemetry.meter.create_counter("citewell_reranker_pairs", description="Pairs scored")
@@ -99,6 +101,8 @@ class RerankerServer(RerankerServiceServicer):
         if self._reranker is None or self._scorer is None:
             return _response(unscored(candidates, depth, PRIOR_DECAY), "")
         left = deadlines.remaining() - deadlines.MARGIN_SECONDS
+        if request.allow_partial:
+            left *= 1 - PARTIAL_RESERVE
         try:
             done = await self._reranker.rerank(query, candidates, depth, left, allow_partial=request.allow_partial)
         except Overloaded:

@@ -19,6 +19,8 @@ from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPreco
 
 # Only requests of equal length are batched together on the server, so lengths are rounded up to these.
 BUCKETS = (64, 128, 256, 384, 512)
+# The max_batch_size of the model's config.pbtxt.
+_MAX_PAIRS = 512
 _CHECK_SECONDS = 2.0
 
 
@@ -56,6 +58,12 @@ class TritonScorer:
 
     async def score(self, batch: PairBatch, priors: Floats) -> Floats:
         """See PairScorer."""
+        arrays = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        starts = range(0, len(priors), _MAX_PAIRS)
+        parts = [(PairBatch(*(a[i : i + _MAX_PAIRS] for a in arrays)), priors[i : i + _MAX_PAIRS]) for i in starts]
+        return np.concatenate(await asyncio.gather(*(self._infer(*part) for part in parts)))
+
+    async def _infer(self, batch: PairBatch, priors: Floats) -> Floats:
         length = next(bucket for bucket in BUCKETS if bucket >= batch.input_ids.shape[1])
         inputs = [
             _tensor("input_ids", _widened(batch.input_ids, length), "INT64"),

@@ -1,0 +1,154 @@
+"""The reranker as a process serves it: a small model in process, real channels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citewell.reranker.server import MAX_CANDIDATES, MAX_TEXT, RerankerServer
+from citewell.reranker.settings import Backend, RerankerSettings
+from citewell.reranker.v1 import reranker_pb2 as messages
+from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
+from citewell.runtime import deadlines
+from citewell.runtime.channels import invoke, open_channel, require_serving
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Overloaded
+from citewell.runtime.server import ServiceProcess
+from citewell.runtime.settings import UnknownSetting
+from tests.tiny_models import write_tiny_davinci
+
+SERVICE = "citewell.reranker.v1.RerankerService"
+Rerank = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_davinci(tmp_path_factory.mktemp("davinci") / "model")
+
+
+@contextlib.asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[tuple[Any, RerankerServer]]:
+    chosen = RerankerSettings(precision="fp32", threads=1, **settings)
+    service = RerankerServer(chosen)
+    process = ServiceProcess("reranker", chosen, service)
+    task = asyncio.create_task(process.run())
+    await asyncio.wait_for(process.bound.wait(), 10)
+    channel = open_channel(f"127.0.0.1:{process.port}")
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(CitewellError):
+                    await require_serving(channel, SERVICE)
+                    break
+                await asyncio.sleep(0.02)
+        yield RerankerServiceStub(channel), service
+    finally:
+        await channel.close()
+        process.stop()
+        await asyncio.wait_for(task, 20)
+
+
+def request_of(count: int = 5, **fields: Any) -> messages.RerankRequest:
+    candidates = [
+        messages.RerankCandidate(paper_id=f"p{i}", revision=1, title="a b c" * (i % 3 + 1), abstract="d " * (i % 40), rank=i)
+        for i in range(1, count + 1)
+    ]
+    return messages.RerankRequest(**{"context": "see TARGETCIT for it", "candidates": candidates, **fields})
+
+
+async def ask(stub: Any, request: messages.RerankRequest, seconds: float = 10) -> messages.RerankResponse:
+    with deadlines.within(seconds):
+        answer: messages.RerankResponse = await invoke(stub.Rerank, request, "rerank")
+    return answer
+
+
+async def test_candidates_are_reranked_and_the_rest_follows(model: Path) -> None:
+    async with serving(model=model) as (stub, _):
+        answer = await ask(stub, request_of(8, depth=5))
+        again = await ask(stub, request_of(8, depth=5))
+        info = await stub.Info(messages.InfoRequest(), timeout=5)
+    assert (answer.scored, answer.depth, answer.partial_reason) == (5, 5, "")
+    assert [paper.rank for paper in answer.papers] == list(range(1, 9))
+    scores = [paper.score for paper in answer.papers[:5]]
+    assert scores == sorted(scores, reverse=True)
+    assert {paper.paper_id for paper in answer.papers[:5]} == {"p1", "p2", "p3", "p4", "p5"}
+    assert [paper.paper_id for paper in answer.papers[5:]] == ["p6", "p7", "p8"]
+    assert not any(paper.HasField("score") for paper in answer.papers[5:])
+    assert all(0 <= paper.text_gate <= 1 for paper in answer.papers[:5])
+    assert list(again.papers) == list(answer.papers)
+    assert answer.model_hash == info.model.hash
+    assert (info.model.name, info.model.dimension, info.model.training_cut_off.year) == ("tiny", 16, 2020)
+    assert info.model.runtime == "openvino fp32, fp32 weights"
+
+
+async def test_without_a_model_candidates_keep_their_order_and_the_answer_says_so() -> None:
+    async with serving(backend=Backend.NONE) as (stub, _):
+        answer = await ask(stub, request_of(4))
+        info = await stub.Info(messages.InfoRequest(), timeout=5)
+    assert (answer.scored, answer.partial_reason, answer.model_hash) == (0, "NO_MODEL", "")
+    assert [paper.paper_id for paper in answer.papers] == ["p1", "p2", "p3", "p4"]
+    assert not info.model.name
+    assert "keep their order" in info.speed_note
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "told"),
+    [
+        ({"context": "no marker"}, "context", "found 0"),
+        ({"context": "TARGETCIT TARGETCIT"}, "context", "found 2"),
+        ({"context": " "}, "context", "all three are empty"),
+        ({"title": "x" * (MAX_TEXT + 1)}, "title", f"at most {MAX_TEXT}"),
+        ({"depth": -1}, "depth", "0 (the default) to"),
+        ({"depth": MAX_CANDIDATES + 1}, "depth", f"{MAX_CANDIDATES + 1}"),
+        ({"candidates": []}, "candidates", "0 candidates"),
+        ({"candidates": [{"title": "a", "rank": 1}]}, "candidates[0].paper_id", "the id of a paper"),
+        ({"candidates": [{"paper_id": "a"}]}, "candidates[0].rank", "1-indexed"),
+        ({"candidates": [{"paper_id": "a", "rank": 1}] * 2}, "candidates[1].paper_id", "candidates[0] has it too"),
+        ({"candidates": [{"paper_id": "a", "rank": 1, "abstract": "x" * 100_001}]}, "candidates[0]", "at most"),
+    ],
+)
+async def test_bad_input_names_the_field(bad_input_stub: Any, change: dict[str, Any], field: str, told: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        await ask(bad_input_stub, request_of(**change))
+    assert caught.value.field == field
+    assert told in caught.value.message
+
+
+@pytest.fixture
+async def bad_input_stub(model: Path) -> AsyncIterator[Any]:
+    async with serving(model=model) as (stub, _):
+        yield stub
+
+
+async def test_overload_is_refused_at_once_and_tells_when_to_come_back(model: Path) -> None:
+    async with serving(model=model, waiting_pairs=20, batch_tokens=64) as (stub, _):
+        calls = [ask(stub, request_of(20, depth=20, title=f"{i}"), 20) for i in range(12)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, Overloaded)]
+        served = [answer for answer in answers if isinstance(answer, messages.RerankResponse)]
+        assert len(refused) + len(served) == 12
+        assert refused
+        assert served
+        assert all(answer.scored == 20 for answer in served)
+        # The queue is empty again: the next one is served.
+        assert (await ask(stub, request_of(20, depth=20))).scored == 20
+
+
+async def test_a_deadline_too_short_fails_or_gives_the_best_so_far(model: Path) -> None:
+    async with serving(model=model, batch_tokens=64, waiting_pairs=5000) as (stub, _):
+        with pytest.raises(DeadlineExceeded):
+            await ask(stub, request_of(500, depth=500), 0.05)
+        # The best so far: those scored are the first by prior, whichever they are.
+        partly = await ask(stub, request_of(1000, depth=1000, allow_partial=True), 1.0)
+        scored = {paper.paper_id for paper in partly.papers if paper.HasField("score")}
+        assert partly.partial_reason == "DEADLINE"
+        assert scored == {f"p{i}" for i in range(1, len(scored) + 1)}
+
+
+async def test_an_unusable_model_folder_is_a_clear_setting_error(tmp_path: Path) -> None:
+    with pytest.raises(UnknownSetting, match=r"CITEWELL_RERANKER__MODEL: .* has no encoder\.onnx"):
+        RerankerServer(RerankerSettings(model=tmp_path))

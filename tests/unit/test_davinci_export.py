@@ -1,0 +1,99 @@
+"""A trained DAVINCI and its exported form are the same model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from safetensors.numpy import save_file
+
+from citewell.inference.davinci_graph import joined
+from citewell.reranker.model_files import read_model_folder
+from tests.tiny_models import CONFIG, tiny_davinci_weights, tiny_tokenizer
+
+pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
+
+from typer.testing import CliRunner
+
+from citewell.commands.export import app
+from citewell.lab.davinci.export import Storage, build_graphs, parity
+from citewell.lab.davinci.runs import RunFolder
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.reranker.pairs import TokenBudget
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """What training leaves behind, with weights drawn at random."""
+    folder = RunFolder(tmp_path / "run")
+    tokenizer = tmp_path / "tokenizer.json"
+    tiny_tokenizer().save(str(tokenizer))
+    budget = TokenBudget(context=16, query_title=4, candidate=20, window=CONFIG["max_position_embeddings"])
+    vocabulary = tiny_tokenizer().get_vocab_size()
+    config = {**CONFIG, "vocab_size": vocabulary}
+    folder.write_static(TrainSettings(head_size=8, budget=budget), config, tokenizer)
+    save_file(tiny_davinci_weights(vocabulary), folder.weights)
+    return folder
+
+
+def test_fp32_is_torch_to_the_last_digits(run: RunFolder) -> None:
+    graphs = build_graphs(run, Storage.FP32)
+    assert parity(run, graphs, lengths=(16, 48)) < 1e-4
+    weights = tiny_davinci_weights(tiny_tokenizer().get_vocab_size(), seed=3)
+    save_file(weights, run.weights)
+    assert parity(run, graphs, lengths=(16,)) > 1e-2, "other weights are another model"
+
+
+@pytest.mark.parametrize(("storage", "tolerance"), [(Storage.INT8, 0.2), (Storage.FP16, 0.02)])
+def test_smaller_storage_stays_close(run: RunFolder, storage: Storage, tolerance: float) -> None:
+    assert parity(run, build_graphs(run, storage), lengths=(16, 48)) < tolerance
+
+
+def test_the_graph_takes_any_batch_and_length(run: RunFolder) -> None:
+    graphs = build_graphs(run, Storage.FP32)
+    model = joined(graphs.encoder, graphs.head)
+    assert model.opset_import[0].version == 17
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for pairs, length in [(1, 8), (5, 33), (2, 64)]:
+        ids = np.ones((pairs, length), np.int64)
+        feed = {
+            "input_ids": ids,
+            "attention_mask": ids,
+            "token_type_ids": ids * 0,
+            "prior": np.ones((pairs, 1), np.float32),
+        }
+        assert session.run(None, feed)[0].shape == (pairs, 3)
+
+
+def test_the_command_writes_a_folder_the_reranker_reads_and_a_triton_version(run: RunFolder, tmp_path: Path) -> None:
+    out, repository = tmp_path / "served", tmp_path / "triton"
+    told = CliRunner().invoke(
+        app,
+        [
+            "davinci",
+            str(run.path),
+            "--out",
+            str(out),
+            "--triton",
+            str(repository),
+            "--version",
+            "3",
+            "--cut-off",
+            "2024-10-31",
+        ],
+    )
+    assert told.exit_code == 0, told.output
+    described = read_model_folder(out).description
+    assert (described.precision, described.training_cut_off, described.decay) == ("int8", (2024, 10, 31), 0.95)
+    assert described.budget == run.settings.budget
+    assert json.loads((out / "davinci.json").read_text())["name"] == "davinci-minilm"
+    onnxruntime.InferenceSession(repository / "davinci/3/model.onnx")
+
+
+def test_the_command_refuses_what_is_no_run(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["davinci", str(tmp_path), "--out", str(tmp_path / "served")])
+    assert told.exit_code == 2
+    assert "no run folder" in " ".join(told.output.replace("│", " ").split())
