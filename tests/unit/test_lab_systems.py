@@ -13,7 +13,7 @@ from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.lexical import Bm25, FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights, words
 from citewell.lab.protocol import Mode, make_task, training_task
 from citewell.lab.retrieval import DEPTH, IdOrder, search
-from citewell.lab.systems import Profiler, System
+from citewell.lab.systems import Fusion, Popularity, Profiler, SeveralVectors, System
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.profiles import ProfileWeights, QueryWeights
 from tests.lab_sets import invented, vectors_of, write_lines
@@ -56,7 +56,35 @@ def test_the_profiler_is_eq_3_to_5_computed_pair_by_pair(data: Dataset, vectors:
     np.testing.assert_allclose(_profiler(data, vectors, task.knowledge).scores(task.queries), cosine, atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [_profiler, _lexical])
+def _several(data: Dataset, vectors: TextVectors, knowledge: np.ndarray) -> SeveralVectors:
+    known = citations(data, knowledge)
+    return SeveralVectors("several", data, vectors, known, QueryWeights(0.7, 0.3), content=True)
+
+
+def _fused(data: Dataset, vectors: TextVectors, knowledge: np.ndarray) -> Fusion:
+    popular = Popularity("popularity", data, citations(data, knowledge))
+    return Fusion("fused", [(1.0, _profiler(data, vectors, knowledge)), (0.5, popular)])
+
+
+def test_several_vectors_and_popularity_are_what_they_say(data: Dataset, vectors: TextVectors) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    contexts = data.contexts
+    query = int(task.queries[0])
+    asked = 0.7 * vectors.contexts[query] + 0.3 * vectors.papers[contexts.citing[query]]
+
+    def cosine(other: np.ndarray) -> float:
+        return float(asked @ other / np.linalg.norm(asked) / np.linalg.norm(other))
+
+    scored = _several(data, vectors, task.knowledge).scores(task.queries[:1])[0]
+    popular = Popularity("popularity", data, citations(data, task.knowledge)).scores(task.queries[:1])[0]
+    for paper in range(len(data.papers)):
+        said = task.knowledge[contexts.cited[task.knowledge] == paper]
+        best = max([cosine(vectors.papers[paper]), *(cosine(vectors.contexts[row]) for row in said)])
+        assert scored[paper] == pytest.approx(best, abs=1e-5)
+        assert popular[paper] == pytest.approx(np.log1p(len(set(contexts.citing[said]))))
+
+
+@pytest.mark.parametrize("make", [_profiler, _several, _fused, _lexical])
 def test_own_citations_never_help(
     data: Dataset, vectors: TextVectors, make: Callable[[Dataset, TextVectors, np.ndarray], System]
 ) -> None:
@@ -68,7 +96,7 @@ def test_own_citations_never_help(
         rest = task.knowledge[data.contexts.citing[task.knowledge] != citing]
         without = make(data, vectors, rest).scores(task.queries[mine])
         cited = np.unique(data.contexts.cited[task.knowledge[data.contexts.citing[task.knowledge] == citing]])
-        if make is _profiler:
+        if make is not _lexical:
             np.testing.assert_allclose(scored[mine], without, atol=1e-6)
         else:  # idf and mean length are the collection's: order among the papers one cites is what must agree
             np.testing.assert_allclose(scored[mine][:, cited], without[:, cited], rtol=0.08, atol=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from citewell.lab.metrics import METRICS, Estimate, compare, estimate
 from citewell.lab.protocol import Leak, Mode, counts
 from citewell.lab.readers import SPLITS
 from citewell.lab.retrieval import Ranking, search
+from citewell.lab.served import compare_with_index
 from citewell.lab.vectors import import_vectors
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
@@ -85,6 +87,35 @@ def import_(
         for what, made_by in zip(("papers", "contexts"), encoders, strict=True):
             agreement = import_vectors(data, what, vectors, cache, made_by, source)
             typer.echo(f"{what}: a sample agrees to a cosine of {agreement:.5f} with {source_of(made_by)}")
+
+
+@app.command("served")
+def served(
+    data: Data,
+    mode: TheMode,
+    index: Annotated[str, typer.Option(help="Address of a running index service, host:port.")],
+    split: Split = "validation",
+    sample: Annotated[int, typer.Option(min=1, help="Queries to compare, drawn with a fixed seed.")] = 200,
+    depth: Annotated[int, typer.Option(min=1, max=3000, help="How far down the rankings are compared.")] = 300,
+    repeats: Annotated[int, typer.Option(min=0, help="How often one request is sent again.")] = 100,
+    encoder: Encoder = DEFAULT_ENCODER,
+    paper_tokens: PaperTokens = 0,
+    context_tokens: ContextTokens = 0,
+    cache: Cache = DEFAULT_CACHE,
+) -> None:
+    """Compares the lab's rankings with those of a running index service, in a view of its own that is dropped again."""
+    with _failing_clearly(), progress() as on_progress:
+        experiment = prepare(data, split, mode, Encoding(encoder, paper_tokens, context_tokens), cache, on_progress)
+        queries = experiment.task.queries
+        drawn = np.sort(np.random.default_rng(SEED).choice(queries, min(sample, len(queries)), replace=False))
+        found = asyncio.run(compare_with_index(experiment, index, drawn, depth, repeats, on_progress))
+    typer.echo(
+        f"{found.queries} queries, top {found.depth}: {found.identical} rankings identical to the lab's, "
+        f"{found.equivalent} but for equal cosines; {found.milliseconds:.1f} ms a search\n"
+        f"one request sent {found.repeats} times more: {found.repeated} answers identical to the first"
+    )
+    if found.equivalent < found.queries or found.repeated < found.repeats:
+        raise typer.Exit(1)
 
 
 def _search(experiment: Experiment, name: str, on_progress: OnProgress) -> Ranking:
