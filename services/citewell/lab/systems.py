@@ -92,7 +92,7 @@ class SeveralVectors:
         vectors = normalised(query_vector(self._vectors.contexts[queries], content, self._query_weights))
         likeness = vectors @ self._contexts.T
         for citing, rows in by_citing_paper(self._data, queries, self._known):
-            likeness[np.ix_(rows, np.flatnonzero(self._citing == citing))] = 0
+            likeness[np.ix_(rows, np.flatnonzero(self._citing == citing))] = -1  # no cosine is lower
         scores: Vectors = np.zeros((len(queries), len(self._data.papers)), np.float32)
         if self._content is not None:
             scores = vectors @ self._content.T
