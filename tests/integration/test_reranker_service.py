@@ -55,7 +55,9 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Any, RerankerServer]]:
 
 def request_of(count: int = 5, **fields: Any) -> messages.RerankRequest:
     candidates = [
-        messages.RerankCandidate(paper_id=f"p{i}", revision=1, title="a b c" * (i % 3 + 1), abstract="d " * (i % 40), rank=i)
+        messages.RerankCandidate(
+            paper_id=f"p{i}", revision=1, title="a b c" * (i % 3 + 1), abstract="d " * (i % 40), rank=i
+        )
         for i in range(1, count + 1)
     ]
     return messages.RerankRequest(**{"context": "see TARGETCIT for it", "candidates": candidates, **fields})
