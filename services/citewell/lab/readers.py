@@ -42,6 +42,8 @@ class PaperRecord:
     published: PartialDate
     venue: str
     line: int
+    revision: int = 1
+    """As the file states it; a paper told once is at its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +257,9 @@ def _paper(key: str | None, member: Any, line: int) -> PaperRecord:
     title = _text(fields, "title")
     if not title.strip():
         raise Malformed("a paper needs a title")
+    revision = fields.get("revision", 1)
+    if not isinstance(revision, int) or revision < 1:
+        raise Malformed(f"revision must be a whole number of at least 1, got {revision!r}")
     return PaperRecord(
         id=_identifier(key, fields),
         title=title,
@@ -262,6 +267,7 @@ def _paper(key: str | None, member: Any, line: int) -> PaperRecord:
         published=_published(fields),
         venue=_text(fields, "venue"),
         line=line,
+        revision=revision,
     )
 
 
