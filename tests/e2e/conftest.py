@@ -1,0 +1,121 @@
+"""Five processes over an invented world, once embedded and once on Kafka and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from citewell.commands.stack import Stack, choose_ports
+from citewell.demo.corpus import generate, split_of
+from citewell.ingestion.v1 import ingestion_pb2
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.scholarly.contexts import mask
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.publications import Publication
+from citewell.types.messages import date_to_message, publication_to_message
+from tests.e2e.client import Client
+
+PAPERS = 300
+SEED = 7
+
+# Small pauses instead of patient ones: the tests wait for recoveries.
+_IMPATIENT = {
+    "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "1",
+    "CITEWELL_RECOMMENDER__BREAKER_REST_SECONDS": "0.5",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A held-out context and the papers that are right there."""
+
+    query: messages.Query
+    published_before: str
+    answers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Five services that serve, their client, and the world they were told."""
+
+    stack: Stack
+    client: Client
+    publications: dict[str, Publication]
+    queries: tuple[Asked, ...]
+
+
+@pytest.fixture(scope="session", params=["embedded", "cluster"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The services with every paper of the world searchable."""
+    folder = tmp_path_factory.mktemp(request.param)
+    settings = dict(_IMPATIENT)
+    if request.param == "cluster":
+        settings |= _cluster(request)
+    stack = Stack(folder, choose_ports(0), request.param == "cluster", settings)
+    stack.start()
+    client = Client(stack.addresses)
+    try:
+        stack.wait()
+        publications, queries = _world()
+        _publish(client, publications)
+        yield Running(stack, client, {each.paper_id: each for each in publications}, queries)
+    finally:
+        client.close()
+        stack.stop()
+
+
+def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
+    broker = request.getfixturevalue("kafka_broker")
+    return {
+        "CITEWELL_INGESTION__LOG__KIND": "kafka",
+        "CITEWELL_INGESTION__LOG__BOOTSTRAP_SERVERS": broker.bootstrap,
+        "CITEWELL_PROFILER__LEDGER_URL": request.getfixturevalue("postgres_server").fresh_database(),
+    }
+
+
+def _world() -> tuple[list[Publication], tuple[Asked, ...]]:
+    publications, queries = [], []
+    for number, publication in enumerate(generate(PAPERS, SEED)):
+        if split_of(number, PAPERS) != "test":
+            publications.append(publication)
+            continue
+        answers: dict[str, set[str]] = {}
+        for passage in publication.passages:
+            for context in mask(passage):
+                answers.setdefault(context.text, set()).add(context.cited_id)
+        for text, cited in answers.items():
+            query = messages.Query(context=text, title=publication.title, abstract=publication.abstract)
+            queries.append(Asked(query, str(publication.published), frozenset(cited)))
+        publications.append(replace(publication, reference_ids=(), passages=()))
+    return publications, tuple(queries)
+
+
+def _publish(client: Client, publications: list[Publication]) -> None:
+    stream = (
+        ingestion_pb2.PublishStreamRequest(
+            publish=ingestion_pb2.PublishRequest(publication=publication_to_message(publication))
+        )
+        for publication in publications
+    )
+    accepted = list(client.ingestion.PublishStream(stream, timeout=120))
+    assert [each.index for each in accepted] == list(range(len(publications)))
+    for each in accepted:
+        status = client.settled(each.accepted.token, seconds=150)
+        assert status.state == ingestion_pb2.PUBLICATION_STATE_SEARCHABLE, status
+
+
+def before(date: str) -> messages.Options:
+    """Options of a query that must not see that day."""
+
+    options = messages.Options(rerank=False)
+    options.filter.published_before.CopyFrom(date_to_message(PartialDate.parse(date)))
+    return options
+
+
+@pytest.fixture
+def data(running: Running) -> Path:
+    """The folder that commands are given."""
+    return running.stack.data

@@ -1,0 +1,147 @@
+"""The command line against running services, and the command that starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from citewell.commands.stack import State, alive
+from tests.e2e.conftest import Running
+from tests.servers.missing import missing
+from tests.servers.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+BUF = ROOT / ".cache" / "buf" / "node_modules" / ".bin" / "buf"
+
+
+def citewell(*arguments: str, stdin: str = "", seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
+    """One command, as a person would call it."""
+    return subprocess.run(
+        [sys.executable, "-m", "citewell.cli", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+
+
+def test_recommend_explains_itself(running: Running) -> None:
+    address = running.stack.addresses["recommender"]
+    query = running.queries[0].query
+    shown = citewell("recommend", query.context, "--title", query.title, "--address", address, "-k", "3")
+    assert shown.returncode == 0, shown.stderr
+    assert "retrieval #" in shown.stdout
+    assert "prior" in shown.stdout
+    as_json = citewell("recommend", "--json", "--address", address, "-k", "3", stdin=query.context)
+    items = json.loads(as_json.stdout)["items"]
+    assert [item["rank"] for item in items] == [1, 2, 3]
+
+
+def test_an_error_is_one_readable_line(running: Running) -> None:
+    failed = citewell("recommend", "no marker", "--address", running.stack.addresses["recommender"])
+    assert failed.returncode == 1
+    assert failed.stderr.count("\n") == 1
+    assert "query.context" in failed.stderr
+    assert "MARKER_COUNT" in failed.stderr
+    gone = citewell("recommend", "as TARGETCIT", "--address", "127.0.0.1:1", "--timeout", "3")
+    assert gone.returncode == 1
+    assert gone.stderr.count("\n") == 1
+    assert "UNAVAILABLE" in gone.stderr
+
+
+def test_publish_tells_what_became_of_each_line(running: Running) -> None:
+    event = {"publication": {"paper_id": "told-by-command", "revision": 1, "title": "Told by a command"}}
+    address = running.stack.addresses["ingestion"]
+    told = citewell("publish", "--address", address, stdin=json.dumps(event) + "\n")
+    assert told.returncode == 0, told.stderr
+    assert "searchable APPLIED" in told.stdout
+    wrong = citewell("publish", "--address", address, stdin='{"publication": {"paperid": 1}}')
+    assert wrong.returncode == 1
+    assert "line 1" in wrong.stderr
+
+
+def test_doctor_finds_profiles_and_ledger_in_agreement(running: Running) -> None:
+    found = citewell("doctor", "profiles", "--address", running.stack.addresses["profiler"])
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert " 0 faults" in found.stdout
+
+
+def test_any_grpc_tool_can_ask_by_reflection(running: Running) -> None:
+    if not BUF.exists():
+        missing("buf is not installed: run `make setup-dev` (needs npm)")
+    address = running.stack.addresses["recommender"]
+    url = f"http://{address}/citewell.recommender.v1.RecommenderService/Recommend"
+    request = {"query": {"title": running.queries[0].query.title}, "options": {"topK": 2}}
+    answer = subprocess.run(
+        [str(BUF), "curl", "--protocol", "grpc", "--http2-prior-knowledge", "--data", json.dumps(request), url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert len(json.loads(answer.stdout)["items"]) == 2
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        failed = citewell("up", "--data", str(tmp_path), "--port-base", str(port))
+    assert failed.returncode == 1
+    assert f"port {port} (for the recommender) is in use" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("CITEWELL_RECOMMENDER__DEEPTH", "7", "unknown setting CITEWELL_RECOMMENDER__DEEPTH = '7'"),
+        ("CITEWELL_RECOMMENDER__PRIOR_DECAY", "2", "CITEWELL_RECOMMENDER__PRIOR_DECAY is '2'"),
+    ],
+)
+def test_a_wrong_setting_keeps_everything_down_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(setting, value)
+    failed = citewell("up", "--data", str(tmp_path), "--port-base", "0")
+    assert failed.returncode == 1
+    assert says in failed.stderr
+    assert State.read(tmp_path) is None
+
+
+def test_up_watches_over_the_services_and_down_stops_them(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path)]
+    up = citewell("up", *data, "--port-base", "0", "--detach")
+    assert up.returncode == 0, up.stderr
+    state = State.read(tmp_path)
+    assert state is not None
+    try:
+        assert citewell("status", *data).returncode == 0
+        twice = citewell("up", *data)
+        assert twice.returncode == 1
+        assert "already up" in twice.stderr
+        _kill_listener(state.addresses["reranker"])
+        wait_until(lambda: citewell("status", *data).returncode == 0, "the reranker started again", 60)
+    finally:
+        down = citewell("down", *data)
+    assert down.stdout.strip() == "stopped"
+    assert not alive(state.supervisor)
+    assert citewell("status", *data).returncode == 1
+
+
+def _kill_listener(address: str) -> None:
+
+    port = int(address.rpartition(":")[2])
+    for connection in psutil.net_connections("tcp"):
+        if connection.laddr.port == port and connection.status == psutil.CONN_LISTEN and connection.pid:
+            os.kill(connection.pid, 9)
+            return
+    raise AssertionError(f"nobody listens at {address}")

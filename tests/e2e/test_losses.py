@@ -1,0 +1,144 @@
+"""What is lost when a service is lost, stopped or slow: as little as can be, within the deadline, and not for long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from citewell.commands.stack import SERVICES
+from citewell.recommender.v1 import recommender_pb2 as messages
+from tests.e2e.client import Refusal
+from tests.e2e.conftest import Running
+from tests.servers.processes import wait_until
+
+RERANKER_REASONS = {"RERANKER_UNAVAILABLE", "RERANK_TIMEOUT"}
+
+
+def _reasons(answer: messages.RecommendResponse) -> set[str]:
+    return {each.reason for each in answer.degraded}
+
+
+def _ranking(running: Running) -> list[tuple[str, float, int]]:
+    answer = running.client.recommend(
+        running.queries[0].query, messages.Options(rerank=False, exact=True, top_k=100), seconds=60
+    )
+    return [(item.paper.id, item.score, item.in_degree) for item in answer.items]
+
+
+def _health(running: Running, service: str) -> int:
+    stub = health_pb2_grpc.HealthStub(running.client.channels[service])
+    try:
+        return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=2).status)
+    except grpc.RpcError:
+        return 0
+
+
+@contextmanager
+def _killed(running: Running, service: str) -> Iterator[None]:
+    running.stack.kill(service)
+    try:
+        yield
+    finally:
+        running.stack.start([service])
+        running.stack.wait([service])
+
+
+@contextmanager
+def _frozen(running: Running, service: str) -> Iterator[None]:
+    """The process answers nothing, but its connections stay."""
+    pid = running.stack.processes[service].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_lost_reranker_degrades_answers_until_it_is_back(running: Running) -> None:
+    query = running.queries[0].query
+    whole = _reasons(running.client.recommend(query))
+    with _killed(running, "reranker"):
+        for _ in range(5):
+            answer = running.client.recommend(query)
+            assert _reasons(answer) & RERANKER_REASONS
+            assert len(answer.items) == 10
+            assert all(item.evidence for item in answer.items if item.in_degree)
+    wait_until(lambda: _reasons(running.client.recommend(query)) == whole, "answers with the reranker")
+
+
+def test_a_frozen_reranker_leaves_time_for_an_answer(running: Running) -> None:
+    query = running.queries[0].query
+    running.client.recommend(query)
+    with _frozen(running, "reranker"):
+        started = time.monotonic()
+        answer = running.client.recommend(query, seconds=2.0)
+        assert time.monotonic() - started < 2.0
+        assert _reasons(answer) & RERANKER_REASONS
+        assert answer.items
+    wait_until(
+        lambda: not _reasons(running.client.recommend(query)) & RERANKER_REASONS, "answers with the reranker again"
+    )
+
+
+@pytest.mark.parametrize("service", ["index", "profiler"])
+def test_without_what_every_answer_needs_calls_fail_clearly_and_recover(running: Running, service: str) -> None:
+    before = _ranking(running)
+    with _killed(running, service):
+        with pytest.raises(grpc.RpcError) as error:
+            running.client.recommend(running.queries[0].query, seconds=10)
+        refusal = Refusal.of(error.value)
+        assert (refusal.code, refusal.reason) == ("UNAVAILABLE", "UNAVAILABLE")
+        wait_until(lambda: _health(running, "recommender") == health_pb2.HealthCheckResponse.NOT_SERVING, "NOT_SERVING")
+    wait_until(lambda: _health(running, "recommender") == health_pb2.HealthCheckResponse.SERVING, "SERVING again")
+    assert _ranking(running) == before
+
+
+@pytest.mark.parametrize("service", ["index", "profiler"])
+def test_a_frozen_dependency_ends_in_time(running: Running, service: str) -> None:
+    with _frozen(running, service):
+        started = time.monotonic()
+        with pytest.raises(grpc.RpcError) as error:
+            running.client.recommend(running.queries[0].query, seconds=0.5)
+        assert time.monotonic() - started < 1.0
+        assert Refusal.of(error.value).code == "DEADLINE_EXCEEDED"
+    wait_until(lambda: _health(running, "recommender") == health_pb2.HealthCheckResponse.SERVING, "SERVING again")
+
+
+def test_too_short_a_deadline_is_told_as_such(running: Running) -> None:
+    for milliseconds in (1, 5, 20, 60):
+        started = time.monotonic()
+        request = messages.RecommendRequest(query=running.queries[0].query)
+        call = running.client.recommender.Recommend.future(request, timeout=milliseconds / 1000)
+        assert call.code() in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED)
+        assert time.monotonic() - started < milliseconds / 1000 + 0.5
+
+
+def test_a_restart_of_everything_keeps_every_profile(running: Running) -> None:
+    before = _ranking(running)
+    running.stack.stop()
+    running.stack.start()
+    running.stack.wait()
+    wait_until(lambda: _health(running, "recommender") == health_pb2.HealthCheckResponse.SERVING, "SERVING")
+    assert _ranking(running) == before
+
+
+def test_every_service_says_it_serves_by_name(running: Running) -> None:
+    names = {
+        "recommender": "citewell.recommender.v1.RecommenderService",
+        "profiler": "citewell.profiler.v1.LedgerService",
+        "index": "citewell.index.v1.IndexService",
+        "reranker": "citewell.reranker.v1.RerankerService",
+        "ingestion": "citewell.ingestion.v1.IngestionService",
+    }
+    assert names.keys() == SERVICES.keys()
+    for service, name in names.items():
+        stub = health_pb2_grpc.HealthStub(running.client.channels[service])
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5, wait_for_ready=True)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
