@@ -66,11 +66,11 @@ SERVICE_CONFIG = {
 Response = TypeVar("Response")
 
 
-class _UnaryMethod(Protocol):
-    """A unary method of an aio stub."""
+class _Method(Protocol):
+    """A method of an aio stub with one answer; its request may be a stream."""
 
     def __call__(
-        self, request: Any, *, timeout: float | None = None, metadata: Any = None, wait_for_ready: bool | None = None
+        self, request: Any, /, *, timeout: float | None = None, metadata: Any = None, wait_for_ready: bool | None = None
     ) -> Awaitable[Any]: ...
 
 
@@ -98,7 +98,7 @@ def _read(path: Path | None) -> bytes | None:
 
 
 async def invoke(
-    method: _UnaryMethod, request: Any, stage: str, *, at_most: float = math.inf, wait_for_ready: bool = False
+    method: _Method, request: Any, stage: str, *, at_most: float = math.inf, wait_for_ready: bool = False
 ) -> Any:
     """The answer of another service within what is left of the caller's deadline, or an error of our tree.
 
