@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel
 
 from citewell.lab.davinci.model import (
     PRIOR_OF,
@@ -116,6 +117,18 @@ def test_every_weight_of_the_model_learns(tmp_path: Path) -> None:
     silent = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().any()]
     # Key biases shift all attention scores of a row alike, which the softmax undoes.
     assert [name for name in silent if not name.endswith("key.bias")] == []
+
+
+def test_the_last_layer_for_the_first_token_alone_gives_its_state(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path)
+    whole = AutoModel.from_pretrained(folder).eval()
+    ids = torch.randint(4, 30, (3, 12))
+    mask = (torch.arange(12) < torch.tensor([[12], [7], [3]])).long()
+    with torch.no_grad():
+        expected = whole(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
+        found = load_encoder(str(folder)).eval()(input_ids=ids, attention_mask=mask).last_hidden_state
+    assert found.shape == (3, 1, 16)
+    torch.testing.assert_close(found[:, 0], expected, atol=1e-5, rtol=0)
 
 
 def test_padding_does_not_change_a_score(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, BertModel
+from transformers.models.bert.modeling_bert import BertLayer
 
 from citewell.lab.davinci.priors import PriorKind
 
@@ -166,18 +167,36 @@ def load_encoder(name_or_folder: str, layers: int = 0) -> nn.Module:
     folder = minilm_folder() if name_or_folder == "minilm" else name_or_folder
     depth = {"num_hidden_layers": layers} if layers else {}
     encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, **depth)
-    return without_pooler(encoder)
+    return for_first_token(encoder)
 
 
 def blank_encoder(config: Mapping[str, Any]) -> nn.Module:
     """An encoder of this configuration whose weights are still to be loaded."""
-    return without_pooler(AutoModel.from_config(AutoConfig.for_model(**config)))
+    return for_first_token(AutoModel.from_config(AutoConfig.for_model(**config)))
 
 
-def without_pooler(encoder: nn.Module) -> nn.Module:
-    """The encoder less the layer over its first token, which eq. 7 replaces by its own."""
+class FirstTokenLayer(BertLayer):  # type: ignore[misc]  # transformers has no types
+    """BERT's last layer where only the first token's state is read: the same state, without the work for the others."""
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
+        attention = self.attention.self
+        first = hidden_states[:, :1]
+        shape = (len(first), -1, attention.num_attention_heads, attention.attention_head_size)
+        query = attention.query(first).view(shape).transpose(1, 2)
+        key, value = (part(hidden_states).view(shape).transpose(1, 2) for part in (attention.key, attention.value))
+        mask = attention_mask[:, :, :1] if attention_mask is not None else None
+        dropout = attention.dropout.p if self.training else 0.0
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, mask, dropout)
+        out: Tensor = self.feed_forward_chunk(self.attention.output(mixed.transpose(1, 2).flatten(2), first))
+        return out
+
+
+def for_first_token(encoder: nn.Module) -> nn.Module:
+    """The encoder without what only other tokens need, nor the pooler, which eq. 7 replaces by its own layers."""
     if getattr(encoder, "pooler", None) is not None:
         encoder.register_module("pooler", None)
+    if isinstance(encoder, BertModel):
+        encoder.encoder.layer[-1].__class__ = FirstTokenLayer
     return encoder
 
 
