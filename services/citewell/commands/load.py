@@ -1,0 +1,212 @@
+"""`citewell load`: a corpus from files into the ledger.
+
+By default publications take the bulk road, LedgerService.LoadPublications, past the log. They have no position in it,
+so no partition's watermark moves, and none has to: a watermark speaks of what is in the log. Their event ids are made
+of paper, revision and content, and the ledger decides by revision as for any event; so loading twice, or by both roads
+at once, ends in the same state. What was loaded so is not in the log: keep the files, for a ledger rebuilt from the log
+alone lacks it. With --events each publication is an event in the log, like a publisher's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import grpc
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from citewell.cli import fail
+from citewell.commands.calls import AddressOption, DataOption, address_of
+from citewell.commands.corpus import Corpus, Loadable, input_hash
+from citewell.commands.stack import DEFAULT_DATA
+from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
+from citewell.lab.readers import SPLITS, Reject
+from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
+from citewell.runtime.channels import from_rpc_error, invoke, open_channel
+from citewell.types.messages import event_to_message
+from citewell.types.v1 import publication_pb2
+
+CHUNK_PUBLICATIONS, CHUNK_BYTES = 256, 8 << 20
+# One chunk is encoded while the one before it is written.
+IN_FLIGHT = 2
+LOOK_AGAIN_SECONDS = 0.5
+
+Taken = tuple[Counter[str], list[Reject]]
+"""How many had which outcome, and those refused."""
+Chunk = list[tuple[Loadable, publication_pb2.PublicationEvent]]
+
+
+class Road(Protocol):
+    """A way into the ledger."""
+
+    async def take(self, chunk: Chunk) -> Taken:
+        """Answers when the chunk is durable."""
+
+    async def left(self) -> int:
+        """How much of what was taken is not searchable yet."""
+
+
+class BulkRoad:
+    """Straight to the ledger."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = ledger_pb2_grpc.LedgerServiceStub(channel)
+
+    async def take(self, chunk: Chunk) -> Taken:
+        async def requests() -> AsyncIterator[ledger_pb2.LoadPublicationsRequest]:
+            yield ledger_pb2.LoadPublicationsRequest(events=[message for _, message in chunk])
+
+        response = await invoke(self._stub.LoadPublications, requests(), "load")
+        sources = {loadable.event.event_id: loadable.source for loadable, _ in chunk}
+        refused = [
+            replace(sources[result.event_id], reason=f"{result.reason}: {result.message}")
+            for result in response.rejected
+        ]
+        counts = {name: getattr(response, name) for name in ("applied", "duplicates", "superseded")}
+        return Counter(counts), refused
+
+    async def left(self) -> int:
+        response = await invoke(self._stub.ListViews, ledger_pb2.ListViewsRequest(), "views")
+        return sum(view.marks + view.encode_marks for view in response.views if view.serving)
+
+
+class EventRoad:
+    """Through the log, as any publisher's events."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = ingestion_pb2_grpc.IngestionServiceStub(channel)
+
+    async def take(self, chunk: Chunk) -> Taken:
+        async def requests() -> AsyncIterator[ingestion_pb2.PublishStreamRequest]:
+            for _, message in chunk:
+                request = ingestion_pb2.PublishRequest(publication=message.publication, request_id=message.event_id)
+                yield ingestion_pb2.PublishStreamRequest(publish=request)
+
+        counts: Counter[str] = Counter()
+        refused: list[Reject] = []
+        try:
+            async for response in self._stub.PublishStream(requests()):
+                if response.HasField("error"):
+                    reason = f"{response.error.reason}: {response.error.message}"
+                    refused.append(replace(chunk[response.index][0].source, reason=reason))
+                else:
+                    counts["published"] += 1
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, "publish") from None
+        return counts, refused
+
+    async def left(self) -> int:
+        info = await invoke(self._stub.Info, ingestion_pb2.InfoRequest(), "info")
+        return sum(partition.end_offset - partition.committed_offset for partition in info.partitions)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed or 0:,.0f}/s")
+
+
+def load(
+    folder: Annotated[Path, typer.Argument(help="Holds papers and contexts, as .jsonl, .jsonl.gz or .json.")],
+    split: Annotated[str, typer.Option(help="Only the contexts of this split's citing papers, e.g. train.")] = "",
+    events: Annotated[bool, typer.Option("--events", help="Publish to the log instead of bulk loading.")] = False,
+    wait: Annotated[bool, typer.Option(help="Return when everything is searchable.")] = True,
+    rejects: Annotated[
+        Path | None, typer.Option(help="Where to write what was left out; default: rejects.jsonl in the data folder.")
+    ] = None,
+    data: DataOption = DEFAULT_DATA,
+    address: AddressOption = "",
+) -> None:
+    """Loads papers with the contexts in which they cite. Killed half-way, the same command goes on where it was.
+
+    Lines that cannot be used are left out and written down with file, line and reason.
+    """
+    if split and split not in SPLITS:
+        fail(f"--split is {split!r}; expected one of {', '.join(SPLITS)}")
+    service = "ingestion" if events else "profiler"
+    target = address_of(service, data, address)
+    state = data / "load" / f"{input_hash(folder, split, events)}.sqlite"
+    corpus = Corpus(folder, state, split)
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _Rate(), TextColumn("left"))
+    with Progress(*columns, TimeRemainingColumn()) as progress:
+        try:
+            if not corpus.ready:
+                reading = progress.add_task("reading", total=None)
+                corpus.spill(lambda: progress.advance(reading))
+                progress.remove_task(reading)
+            summary = asyncio.run(_load(corpus, target, events, wait, progress))
+        except (FileNotFoundError, ValueError) as error:
+            corpus.close(forget=not corpus.ready)
+            fail(str(error))
+    refused = rejects or data / "rejects.jsonl"
+    if count := corpus.write_rejects(refused):
+        summary += f"; {count:,} left out, see {refused}"
+    corpus.close(forget=True)
+    typer.echo(summary)
+
+
+async def _load(corpus: Corpus, target: str, events: bool, wait: bool, progress: Progress) -> str:
+    papers, contexts, loaded = corpus.counts()
+    started = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    task = progress.add_task("loading papers", total=papers, completed=loaded)
+    async with open_channel(target) as channel:
+        road: Road = EventRoad(channel) if events else BulkRoad(channel)
+        under_way: deque[tuple[Chunk, asyncio.Task[Taken]]] = deque()
+
+        async def finish_first() -> None:
+            chunk, taking = under_way[0]
+            counts, refused = await taking
+            under_way.popleft()
+            outcomes.update(counts)
+            corpus.loaded(chunk[-1][0].number, refused)
+            progress.update(task, completed=chunk[-1][0].number)
+
+        try:
+            for chunk in _chunks(corpus.publications()):
+                under_way.append((chunk, asyncio.create_task(road.take(chunk))))
+                if len(under_way) == IN_FLIGHT:
+                    await finish_first()
+            while under_way:
+                await finish_first()
+        finally:
+            for _, taking in under_way:
+                taking.cancel()
+            await asyncio.gather(*(taking for _, taking in under_way), return_exceptions=True)
+        progress.update(task, completed=papers)
+        seconds = time.monotonic() - started
+        if wait:
+            await _until_searchable(road, progress)
+    counted = ", ".join(f"{count:,} {name}" for name, count in outcomes.items() if count) or "nothing new"
+    rate = (papers - loaded) / seconds
+    return f"{papers:,} papers, {contexts:,} contexts: {counted}; {rate:,.0f} papers/s in {seconds:,.1f} s"
+
+
+async def _until_searchable(road: Road, progress: Progress) -> None:
+    most = left = await road.left()
+    task = progress.add_task("becoming searchable", total=most)
+    while left:
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        left = await road.left()
+        most = max(most, left)
+        progress.update(task, total=most, completed=most - left)
+
+
+def _chunks(publications: Iterator[Loadable]) -> Iterator[Chunk]:
+    chunk: Chunk = []
+    size = 0
+    for loadable in publications:
+        message = event_to_message(loadable.event)
+        if chunk and (len(chunk) == CHUNK_PUBLICATIONS or size + message.ByteSize() > CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((loadable, message))
+        size += message.ByteSize()
+    if chunk:
+        yield chunk
