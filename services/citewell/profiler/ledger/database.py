@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from citewell.runtime.errors import CitewellError, FailedPrecondition, StorageFull, Unavailable
 
@@ -45,10 +45,11 @@ class Database:
             self.is_sqlite = parsed.get_backend_name() == "sqlite"
             if self.is_sqlite:
                 self._engine = _sqlite_engine(parsed)
-            else:
-                parsed = parsed.set(drivername=parsed.drivername.replace("postgresql", "postgresql+psycopg", 1))
+            elif parsed.get_backend_name() == "postgresql":
                 self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
-        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+            else:
+                raise ArgumentError("no such database is known here")
+        except (ArgumentError, ModuleNotFoundError) as error:
             raise FailedPrecondition(
                 f"ledger_url {url.split('@')[-1]!r} cannot be used ({error}); expected sqlite:///path or postgresql://…",
                 reason="LEDGER_URL",

@@ -1,8 +1,8 @@
 """Gives a new model its vectors and sums while events go on: encode every text, then build every sum.
 
-A model goes ENCODING → SUMMING → READY. While it is ENCODING, new texts leave encode marks. It is SUMMING once no mark
-is left, which is made sure of in a transaction that has the ledger to itself; from then on events bring their own
-vectors, sums are built paper by paper in the order of ids, and events keep up those that are built.
+A model goes ENCODING → SUMMING → READY. From the start, events bring vectors for it; while it is ENCODING, the papers
+that were there before have encode marks. While it is SUMMING, sums are built paper by paper in the order of ids, each
+piece in a transaction that has the ledger to itself; events keep up the sums that are built.
 """
 
 from __future__ import annotations
@@ -34,36 +34,28 @@ def fill_step(database: Database, encoders: Encoders) -> bool:
         model = next((model for model in read_models(connection) if model.state != "READY"), None)
     if model is None:
         return False
-    if model.encodes:
+    if model.state == "SUMMING":
         _sum_some(database, model.hash)
-    elif not _encode_some(database, encoders, model):
-        with database.writing(alone=True) as connection:
-            if not _encode_marks(connection, model.hash):
-                _set(connection, model.hash, state="SUMMING", summed_to="")
+    else:
+        _encode_some(database, encoders, model)
     return True
 
 
-def _encode_some(database: Database, encoders: Encoders, model: Model) -> bool:
+def _encode_some(database: Database, encoders: Encoders, model: Model) -> None:
     with database.reading() as connection:
         papers = _encode_marks(connection, model.hash)
+        # Read now, and encoded even if the paper is revised meanwhile: the revision brings its own vectors.
         bodies = LedgerRows(connection).bodies(papers)
         texts = {key: text for body in bodies.values() for key, text in texts_of(body).items()}
         known = stored_keys(connection, model.hash, texts)
-    if not papers:
-        return False
-    encoder = encoders.of_model(model.name, model.hash)
-    vectors = encode(encoder, {key: text for key, text in texts.items() if key not in known})
-    with database.writing(alone=True) as connection:
+    new = {key: text for key, text in texts.items() if key not in known}
+    vectors = encode(encoders.of_model(model.name, model.hash), new)
+    with database.writing() as connection:
         write_vectors(database, connection, model.hash, vectors)
-        # A paper may have changed its texts meanwhile: then it stays marked.
-        done = [
-            paper_id
-            for paper_id, body in LedgerRows(connection).bodies(papers).items()
-            if texts_of(body).keys() <= texts.keys()
-        ]
         table = schema.encode_marks
-        connection.execute(sa.delete(table).where(table.c.model == model.hash, table.c.paper_id.in_(done)))
-    return True
+        connection.execute(sa.delete(table).where(table.c.model == model.hash, table.c.paper_id.in_(papers)))
+        if not _encode_marks(connection, model.hash):
+            _set(connection, model.hash, before="ENCODING", state="SUMMING")
 
 
 def _encode_marks(connection: Connection, model: str) -> list[str]:
@@ -81,12 +73,13 @@ def _sum_some(database: Database, model_hash: str) -> None:
         query = sa.select(edges.c.cited).where(edges.c.cited > model.summed_to, edges.c.present).distinct()
         cited = list(connection.scalars(query.order_by(edges.c.cited).limit(PAPERS_SUMMED)))
         if not cited:
-            _set(connection, model.hash, state="READY", summed_to="")
+            _set(connection, model.hash, before="SUMMING", state="READY", summed_to="")
             return
         sums = sums_from_edges(connection, model.hash, model.dimension, cited)
         replace_year_sums(database, connection, model.hash, cited, sums)
-        _set(connection, model.hash, state="SUMMING", summed_to=cited[-1])
+        _set(connection, model.hash, before="SUMMING", summed_to=cited[-1])
 
 
-def _set(connection: Connection, model: str, **values: str) -> None:
-    connection.execute(sa.update(schema.models).where(schema.models.c.hash == model).values(**values))
+def _set(connection: Connection, model: str, before: str, **values: str) -> None:
+    table = schema.models
+    connection.execute(sa.update(table).where(table.c.hash == model, table.c.state == before).values(**values))

@@ -94,7 +94,7 @@ class Ledger:
     def _encode_new_texts(self, events: Sequence[IncomingEvent], encoded: Encoded) -> dict[int, Result]:
         """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""
         with self.database.reading() as connection:
-            models = [model for model in read_models(connection) if model.encodes]
+            models = read_models(connection)
         rejected: dict[int, Result] = {}
         texts: dict[TextKey, Text] = {}
         for event in events:
@@ -127,8 +127,7 @@ class Ledger:
     ) -> list[Result]:
         models = read_models(connection)
         for model in models:
-            if model.encodes:
-                write_vectors(self.database, connection, model.hash, encoded.get(model.hash, {}))
+            write_vectors(self.database, connection, model.hash, encoded.get(model.hash, {}))
         locked = None if self.database.is_sqlite or alone else self._lock(connection, events)
         batch = Batch(LedgerRows(connection, alone=alone, locked=locked))
         batch.prefetch(events)
@@ -136,11 +135,7 @@ class Ledger:
         views = connection.scalars(sa.select(schema.views.c.name).where(schema.views.c.projected))
         write_batch(self.database, connection, batch, list(views))
         for model in models:
-            if model.encodes:
-                self._add_to_sums(connection, model, batch)
-            else:
-                rows = [{"model": model.hash, "paper_id": paper_id} for paper_id in sorted(batch.bodies)]
-                self.database.insert_missing(connection, schema.encode_marks, rows)
+            self._add_to_sums(connection, model, batch)
         progress.record(self.database, connection, [result for result in results if result.outcome is not Outcome.DEAD])
         return results
 
@@ -152,9 +147,9 @@ class Ledger:
         }
         needed = {key for _, contribution in net for key in (contribution.text, *contribution.contexts)}
         vectors = read_vectors(connection, model.hash, needed)
-        # A paper's own text must have its vector too, for its profile.
-        own = {batch.papers[paper_id].text for paper_id in batch.bodies}
-        if vectors.keys() < needed or stored_keys(connection, model.hash, own) < own:
+        # The vectors of new texts must be there in any case: for the papers' own profiles, and for sums built later.
+        new = {key for body in batch.bodies.values() for key in texts_of(body)}
+        if vectors.keys() < needed or stored_keys(connection, model.hash, new) < new:
             raise VectorsMissing(f"texts are not encoded by {model.name!r} yet")
         add_to_year_sums(self.database, connection, model.hash, year_sums_of(net, vectors, model.dimension))
 

@@ -12,6 +12,8 @@ from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.rules import Outcome, Position, Result
 
+OFFSETS_AT_ONCE = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class EventState:
@@ -117,13 +119,18 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
     start = end = connection.execute(sa.select(table.c.applied).where(here).with_for_update()).scalar_one()
     query = (
         sa.select(sources.c.log_offset)
-        .where(sources.c.log_id == log_id, sources.c.log_partition == partition, sources.c.log_offset >= start)
+        .where(
+            sources.c.log_id == log_id, sources.c.log_partition == partition, sources.c.log_offset >= sa.bindparam("at")
+        )
         .order_by(sources.c.log_offset)
+        .limit(OFFSETS_AT_ONCE)
     )
-    for offset in connection.execution_options(yield_per=1000).scalars(query):
-        if offset != end:
+    while True:
+        offsets = list(connection.scalars(query, {"at": end}))
+        without_gap = sum(offset == end + number for number, offset in enumerate(offsets))
+        end += without_gap
+        if without_gap < OFFSETS_AT_ONCE:
             break
-        end = offset + 1
     if end != start:
         connection.execute(sa.update(table).where(here).values(applied=end))
 

@@ -246,9 +246,9 @@ class Batch:
         facts = facts_of(body)
         before = self._facts_of(state).aliases if state.known else frozenset()
         meaning = {*(facts.aliases ^ before), *(() if state.known else (state.id,))}
-        resolved = self._resolve(meaning)
-        if facts.aliases != before or (not state.known and self._claims[state.id]):
+        if facts.aliases != before or (not state.known and self._claimed_by([state.id])[state.id]):
             self.reader.claims_may_change()
+        resolved = self._resolve(meaning)
         for name in facts.aliases - before:
             self._claim(name, self._claims[name] | {state.id})
         for name in before - facts.aliases:
@@ -308,15 +308,18 @@ class Batch:
 
     def _resolve(self, names: Iterable[str]) -> dict[str, str]:
         """Which paper each id means now: itself when published, else the paper that claims it as another id."""
-        names = list(names)
-        unknown = [name for name in names if name not in self._claims]
-        if unknown:
-            self._claims.update({name: frozenset() for name in unknown})
-            self._claims.update(self.reader.claims(unknown))
         return {
-            name: min(self._claims[name]) if self._claims[name] and not self._paper(name).known else name
-            for name in names
+            name: min(papers) if papers and not self._paper(name).known else name
+            for name, papers in self._claimed_by(names).items()
         }
+
+    def _claimed_by(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Which papers say that each id is theirs."""
+        names = set(names)
+        if unknown := names - self._claims.keys():
+            found = self.reader.claims(unknown)
+            self._claims.update({name: found.get(name, frozenset()) for name in unknown})
+        return {name: self._claims[name] for name in names}
 
     def _claim(self, name: str, by: frozenset[str]) -> None:
         for paper_id in by - self._claims[name]:

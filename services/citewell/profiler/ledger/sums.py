@@ -177,13 +177,11 @@ class Model:
     name: str
     dimension: int
     state: str
-    """ENCODING: texts are still being encoded, no sums are kept. SUMMING: sums are kept up to `summed_to`. READY."""
-    summed_to: str = ""
+    """ENCODING: older texts are still being encoded, no sums are kept. SUMMING: sums are kept up to `summed_to`. READY.
 
-    @property
-    def encodes(self) -> bool:
-        """New texts get their vectors when they arrive."""
-        return self.state != "ENCODING"
+    New texts get their vectors when they arrive, in any state.
+    """
+    summed_to: str = ""
 
     def keeps_sums_of(self, cited: str) -> bool:
         return self.state == "READY" or (self.state == "SUMMING" and cited <= self.summed_to)

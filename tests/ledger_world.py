@@ -1,0 +1,214 @@
+"""A ledger's surroundings for tests: an encoder that costs nothing, an index in memory, and the plain model of what the
+ledger should say, written without any of its code but the notion of a publication.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.profiler.ledger.points import PaperPoint, SpanPoint
+from citewell.profiler.ledger.views import View
+from citewell.runtime.errors import FailedPrecondition, NotFound
+from citewell.scholarly.contexts import normalise
+from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
+
+
+class HashEncoder:
+    """Vectors drawn from a text's hash: any two texts differ, and every machine agrees."""
+
+    max_tokens = 256
+    runtime = "hash"
+
+    def __init__(self, name: str = "hash", dimension: int = 6) -> None:
+        self.model_id, self.dimension = name, dimension
+        self.model_hash = f"{name}-{dimension}"
+        self.encoded: Counter[str] = Counter()
+
+    def paper_text(self, title: str, abstract: str) -> str:
+        return f"{normalise(title)} | {normalise(abstract)}"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.encoded.update(texts)
+        return np.stack([self.vector(text) for text in texts])
+
+    def vector(self, text: str) -> NDArray[np.float32]:
+        seed = hashlib.sha256(f"{self.model_hash} {text}".encode()).digest()
+        return np.random.default_rng(list(seed)).standard_normal(self.dimension).astype(np.float32)
+
+    def fixed(self, text: str) -> tuple[int, ...]:
+        """The vector in 24 binary digits, rounded half to even."""
+        return tuple(round(Fraction(float(value)) * 2**24) for value in self.vector(text))
+
+
+class MemoryIndex:
+    """An `IndexWriter` that keeps points in dictionaries, by the rules a store must keep."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, View] = {}
+        self.papers: dict[str, dict[str, PaperPoint]] = {}
+        self.spans: dict[str, dict[str, SpanPoint]] = {}
+        self.serving = ""
+        self.fail_after_write: list[Exception] = []
+        """Errors that come instead of answers: the write happened."""
+
+    async def create_view(self, view: View) -> None:
+        there = self.views.setdefault(view.name, view)
+        if (there.epoch, there.model.hash, there.weights) != (view.epoch, view.model.hash, view.weights):
+            raise FailedPrecondition("the view is there with other properties")
+        self.papers.setdefault(view.name, {})
+        self.spans.setdefault(view.name, {})
+
+    async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
+        if view.name not in self.views:
+            raise NotFound(f"no view {view.name!r}")
+        if self.views[view.name].epoch != view.epoch:
+            raise FailedPrecondition("another epoch")
+        for paper in papers:
+            assert np.isfinite(paper.profile).all()
+            stored = self.papers[view.name].get(paper.paper.id)
+            if stored is None or stored.version < paper.version:
+                self.papers[view.name][paper.paper.id] = paper
+        for span in spans:
+            there = self.spans[view.name].get(span.key)
+            if there is None or there.version < span.version:
+                self.spans[view.name][span.key] = span
+        if self.fail_after_write:
+            raise self.fail_after_write.pop()
+
+    async def serve_view(self, name: str) -> None:
+        if name not in self.views:
+            raise NotFound(f"no view {name!r}")
+        self.serving = name
+
+    async def drop_view(self, name: str) -> None:
+        if self.views.pop(name, None) is None:
+            raise NotFound(f"no view {name!r}")
+        del self.papers[name], self.spans[name]
+
+    async def read_points(
+        self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
+    ) -> tuple[list[PaperPoint], list[SpanPoint]]:
+        papers, spans = self.papers.get(view, {}), self.spans.get(view, {})
+        return [papers[key] for key in paper_ids if key in papers], [spans[key] for key in span_keys if key in spans]
+
+
+@dataclass
+class ModelPaper:
+    """What was told of one paper."""
+
+    revision: int = 0
+    content: str = ""
+    retracted: bool = False
+    publication: Publication | None = None
+
+
+@dataclass
+class LedgerModel:
+    """The ledger as it should be: events in, and everything else computed afresh from what they said."""
+
+    papers: dict[str, ModelPaper] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """event id → its first outcome, or the first that is not DEAD."""
+
+    def deliver(self, event: Event) -> str:
+        """What applying the event should do. A dead one is recorded by `bury`."""
+        body = event.body
+        try:
+            validate(body)
+        except InvalidPublication:
+            return "DEAD"
+        paper = self.papers.setdefault(body.paper_id, ModelPaper())
+        content = body.content_hash()
+        if body.revision == paper.revision:
+            outcome = "DUPLICATE" if content == paper.content else "DEAD"
+        else:
+            outcome = "APPLIED" if body.revision > paper.revision else "SUPERSEDED"
+        if outcome == "DEAD":
+            return outcome
+        if outcome == "APPLIED":
+            paper.revision, paper.content, paper.retracted = body.revision, content, isinstance(body, Retraction)
+        newest = paper.publication.revision if paper.publication else 0
+        if isinstance(body, Publication) and body.revision > newest:
+            paper.publication = body
+        if self.outcomes.get(event.event_id, "DEAD") == "DEAD":
+            self.outcomes[event.event_id] = outcome
+        return outcome
+
+    def bury(self, event_id: str) -> None:
+        self.outcomes.setdefault(event_id, "DEAD")
+
+    def published(self) -> dict[str, Publication]:
+        """The newest publication of every paper, retracted ones too."""
+        return {key: paper.publication for key, paper in self.papers.items() if paper.publication}
+
+    def meaning(self, source: str) -> str:
+        """The paper that an id in a reference list stands for."""
+        published = self.published()
+        if source in published:
+            return source
+        claimants = [
+            key
+            for key, publication in published.items()
+            if any(f"{other.scheme}:{other.value}" == source for other in publication.external_ids)
+        ]
+        return min(claimants, default=source)
+
+    def citations(self) -> dict[tuple[str, str], set[str]]:
+        """(citing, cited) → the distinct contexts in which it does."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for citing, publication in self.published().items():
+            if not self.papers[citing].retracted:
+                for source, contexts in publication.contexts().items():
+                    found.setdefault((citing, self.meaning(source)), set()).update(contexts)
+        return found
+
+    def sums(self, encoder: HashEncoder) -> dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]:
+        """(cited, citing year) → count, Σs, Σv in Python's own integers."""
+        published = self.published()
+        zero = (0,) * encoder.dimension
+        found: dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
+        for (citing, cited), contexts in self.citations().items():
+            publication = published[citing]
+            content = encoder.fixed(encoder.paper_text(publication.title, publication.abstract))
+            vectors = [encoder.fixed(text) for text in contexts]
+            mean = tuple(
+                floor(Fraction(sum(each), len(vectors)) + Fraction(1, 2)) for each in zip(*vectors, strict=True)
+            )
+            group = cited, publication.published.year
+            count, said, contents = found.get(group, (0, zero, zero))
+            found[group] = count + 1, _plus(said, mean or zero), _plus(contents, content)
+        return found
+
+    def profile(self, encoder: HashEncoder, paper_id: str, alpha: float, beta: float) -> NDArray[np.float64]:
+        """v̂_i by eq. 3 as it is printed."""
+        publication = self.published()[paper_id]
+        vector = np.array(encoder.fixed(encoder.paper_text(publication.title, publication.abstract))) / 2**24
+        groups = [group for (cited, _), group in self.sums(encoder).items() if cited == paper_id]
+        count = sum(group[0] for group in groups)
+        for _, said, contents in groups:
+            vector = vector + (alpha * np.array(said) + beta * np.array(contents)) / 2**24 / count
+        return vector
+
+    def in_degree(self, paper_id: str) -> int:
+        return sum(cited == paper_id for _, cited in self.citations())
+
+
+def _plus(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def shown_papers(points: Mapping[str, PaperPoint]) -> dict[str, PaperPoint]:
+    return {key: point for key, point in points.items() if not point.hidden}
+
+
+def shown_spans(points: Mapping[str, SpanPoint]) -> dict[tuple[str, str, str], SpanPoint]:
+    """(citing, cited, text) → span."""
+    return {(point.citing_id, point.cited_id, point.text): point for point in points.values() if not point.hidden}
