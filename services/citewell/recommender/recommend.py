@@ -45,8 +45,9 @@ from citewell.scholarly.papers import Paper
 
 T = TypeVar("T")
 
-# Kept back from optional stages, for making and sending the answer without them.
+# Kept back from optional stages, for making and sending the answer without them: this, or that share of what is left.
 ANSWER_SECONDS = 0.02
+ANSWER_SHARE = 0.05
 # Of the time left, the share a watermark may be waited for; the rest is for the answer.
 WATERMARK_SHARE = 0.8
 # With diversity, so many times top_k items compete for the places.
@@ -317,14 +318,15 @@ class Recommender:
         if not breaker.admits():
             run.degrade(reason, f"{name} failed repeatedly and is left alone for a moment; {consequence}")
             return None
+        reserve = max(ANSWER_SECONDS, ANSWER_SHARE * run.remaining())
         try:
-            result = await run.stage(name, work, at_most=at_most, reserve=ANSWER_SECONDS)
+            result = await run.stage(name, work, at_most=at_most, reserve=reserve)
         except Overloaded as error:  # alive and honest: asking again later is right, resting is not needed
             overloaded = Reason.RERANKER_OVERLOADED if reason is Reason.RERANKER_UNAVAILABLE else reason
             run.degrade(overloaded, f"{error.message}; {consequence}")
             return None
         except DeadlineExceeded as error:
-            if run.remaining() > 2 * ANSWER_SECONDS:  # the stage's own limit, not the caller's haste
+            if run.remaining() > 2 * reserve:  # the stage's own limit, not the caller's haste
                 breaker.failed()
             late = Reason.RERANK_TIMEOUT if reason is Reason.RERANKER_UNAVAILABLE else reason
             run.degrade(late, f"{error.message}; {consequence}")
