@@ -68,11 +68,18 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
-    broker = request.getfixturevalue("kafka_broker")
+    """Settings of the log and the ledger on real servers."""
+    broker, database = request.getfixturevalue("kafka_broker"), request.getfixturevalue("postgres_server")
+    from tests.servers.kafka_topics import fresh_topics
+
+    topics = fresh_topics(broker, partitions=4)
+    kafka = topics.model_dump(
+        mode="json", include={"bootstrap_servers", "topic", "dead_letter_topic", "session_seconds"}
+    )
     return {
         "CITEWELL_INGESTION__LOG__KIND": "kafka",
-        "CITEWELL_INGESTION__LOG__BOOTSTRAP_SERVERS": broker.bootstrap,
-        "CITEWELL_PROFILER__LEDGER_URL": request.getfixturevalue("postgres_server").fresh_database(),
+        **{f"CITEWELL_INGESTION__LOG__KAFKA__{name.upper()}": str(value) for name, value in kafka.items()},
+        "CITEWELL_PROFILER__LEDGER_URL": database.fresh_database(),
     }
 
 
