@@ -1,5 +1,6 @@
 """One suite for every store adapter: what Index promises holds whichever engine keeps the points."""
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.index import EvidenceSearch, Index, Search
 from citewell.index.points import CONTENT, LEXICAL, PaperPoint, SpanPoint, Sparse, Vector, point_id, unit
 from citewell.index.qdrant_edge import EdgeStore
@@ -27,6 +29,13 @@ VIEW = View("main", EPOCH, "encoder-a", DIMENSION, "weights-a")
 VENUES = ("", "Journal of Tides", "Proc. Lanterns", "ŽURNÁL/1")
 
 
+async def loaded(store: Store, view: View) -> None:
+    """Waits until an accelerated store answers from memory: what it answers before is its store's answer."""
+    papers = store.points(view, Kind.PAPERS)
+    if isinstance(papers, AcceleratedPoints):
+        await asyncio.wait_for(papers.loaded.wait(), 20)
+
+
 class Adapter:
     """Opens the same store again and again, as restarts of the service do."""
 
@@ -35,6 +44,8 @@ class Adapter:
 
     async def open(self) -> Index:
         await self.store.open()
+        for view in (await self.store.registry()).views.values():
+            await loaded(self.store, view)
         return Index(self.store)
 
     async def restart(self) -> Index:
@@ -54,7 +65,15 @@ def memory_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-ADAPTERS = {"edge": edge}
+def edge_flat(folder: Path) -> Store:
+    return AcceleratedStore(EdgeStore(folder), "flat")
+
+
+def edge_sq8(folder: Path) -> Store:
+    return AcceleratedStore(EdgeStore(folder), "sq8")
+
+
+ADAPTERS = {build.__name__: build for build in (edge, edge_flat, edge_sq8)}
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -70,6 +89,7 @@ async def index(adapter: Adapter) -> Index:
     index = await adapter.open()
     await index.create_view(VIEW)
     await index.serve_view(VIEW.name)
+    await loaded(adapter.store, VIEW)
     return index
 
 

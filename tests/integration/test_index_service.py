@@ -295,4 +295,5 @@ async def test_health_says_serving_once_the_store_is_open(folder: Path) -> None:
         async for answer in watch:
             if answer.status == health_pb2.HealthCheckResponse.SERVING:
                 break
+        watch.cancel()
         await channel.close()

@@ -117,13 +117,13 @@ class EdgePoints:
                 f"{free >> 20} MiB are free for the store, {self._min_free_bytes >> 20} MiB must stay free to write"
             )
 
-    async def read(self, ids: Collection[UUID], *, vectors: bool) -> list[Point]:
+    async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
         found: list[Point] = []
         for chunk in _chunks(list(ids), READ_CHUNK):
-            found += await self._thread.run(self._retrieve, chunk, vectors)
+            found += await self._thread.run(self._retrieve, chunk, list(vectors))
         return found
 
-    def _retrieve(self, ids: list[UUID], vectors: bool) -> list[Point]:
+    def _retrieve(self, ids: Sequence[UUID], vectors: list[str]) -> list[Point]:
         return [_point(record) for record in self._shard.retrieve(ids, True, vectors)]
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
@@ -147,10 +147,10 @@ class EdgePoints:
         ]
 
     async def page(
-        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), *, vectors: bool = False
+        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
     ) -> Page:
         scroll = edge.ScrollRequest(
-            offset=start, limit=limit, filter=_filter(conditions), with_payload=True, with_vector=vectors
+            offset=start, limit=limit, filter=_filter(conditions), with_payload=True, with_vector=list(vectors)
         )
         return await self._thread.run(self._scroll, scroll)
 

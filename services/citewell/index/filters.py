@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from citewell.index.points import point_id
+from citewell.index.points import Point, point_id
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import SearchFilter
 
@@ -73,6 +73,20 @@ def span_conditions(
     if excluded := tuple(sorted(excluded_citing_ids)):
         conditions.append(NoneOf("citing_id", excluded))
     return tuple(conditions)
+
+
+def holds(condition: Condition, point: Point) -> bool:
+    """Whether a point in hand meets a condition."""
+    match condition:
+        case Between(key, least, below):
+            value = point.payload[key]
+            return (least is None or value >= least) and (below is None or value < below)
+        case AnyOf(key, values):
+            return point.payload[key] in values
+        case NoneOf(key, values):
+            return point.payload[key] not in values
+        case NotThese(ids):
+            return point.id not in ids
 
 
 def _before(boundary: PartialDate) -> Between:

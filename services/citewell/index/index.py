@@ -13,6 +13,7 @@ from citewell.index import views
 from citewell.index.filters import VISIBLE, Between, paper_conditions, span_conditions
 from citewell.index.paging import from_token, to_token
 from citewell.index.points import (
+    CONTENT,
     LEXICAL,
     NO_TERMS,
     NO_VECTOR,
@@ -204,7 +205,7 @@ class Index:
         """The papers in the order asked, and the ids nothing is shown for: unknown ones and retracted ones."""
         require_range("ids", len(ids), 0, MAX_IDS, "ids")
         view = (await self._store.registry()).resolve("")
-        points = await self._read(view, Kind.PAPERS, ids, vectors=False)
+        points = await self._read(view, Kind.PAPERS, ids)
         shown = {key: paper_of(point.payload) for key, point in points.items() if not point.payload["hidden"]}
         wanted = list(dict.fromkeys(ids))
         return [shown[id_] for id_ in wanted if id_ in shown], [id_ for id_ in wanted if id_ not in shown]
@@ -227,8 +228,8 @@ class Index:
         """The stored points that exist, hidden ones too, vectors at unit length."""
         require_range("paper_ids", len(paper_ids) + len(span_keys), 0, MAX_IDS, "paper ids and span keys")
         view = (await self._store.registry()).resolve(index_view)
-        papers = await self._read(view, Kind.PAPERS, paper_ids, vectors=True)
-        spans = await self._read(view, Kind.SPANS, span_keys, vectors=True)
+        papers = await self._read(view, Kind.PAPERS, paper_ids, (PROFILE, CONTENT, LEXICAL))
+        spans = await self._read(view, Kind.SPANS, span_keys, (SPAN,))
         return (
             [paper_from_point(papers[key]) for key in sorted(papers)],
             [span_from_point(spans[key]) for key in sorted(spans)],
@@ -285,10 +286,10 @@ class Index:
             for kind in Kind:
                 _points.set(await self._store.points(view, kind).count(), {"kind": kind.value})
 
-    async def _read(self, view: View, kind: Kind, keys: Sequence[str], *, vectors: bool) -> dict[str, Point]:
+    async def _read(self, view: View, kind: Kind, keys: Sequence[str], vectors: Sequence[str] = ()) -> dict[str, Point]:
         if not keys:
             return {}
-        points = await self._store.points(view, kind).read({point_id(key) for key in keys}, vectors=vectors)
+        points = await self._store.points(view, kind).read({point_id(key) for key in keys}, vectors)
         return {point.key: point for point in points}
 
 

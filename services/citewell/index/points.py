@@ -85,6 +85,11 @@ class Point:
     def version(self) -> int:
         return int(self.payload["version"])
 
+    def dense(self, name: str) -> Vector:
+        """The named vector; an empty one where the point has none."""
+        vector = self.vectors.get(name, NO_VECTOR)
+        return NO_VECTOR if isinstance(vector, Sparse) else vector
+
 
 def point_id(key: str) -> uuid.UUID:
     """The id a paper or span has in every store."""
@@ -155,8 +160,8 @@ def paper_from_point(point: Point) -> PaperPoint:
     return PaperPoint(
         paper=paper_of(point.payload),
         version=point.version,
-        profile=_dense(point, PROFILE),
-        content=_dense(point, CONTENT),
+        profile=point.dense(PROFILE),
+        content=point.dense(CONTENT),
         lexical=_sparse(point, LEXICAL),
         hidden=bool(point.payload["hidden"]),
     )
@@ -187,17 +192,12 @@ def span_from_point(point: Point) -> SpanPoint:
         cited_id=payload["cited_id"],
         text=payload["text"],
         version=point.version,
-        vector=_dense(point, SPAN),
+        vector=point.dense(SPAN),
         published=PartialDate.parse(payload["published"]),
         revision=payload["revision"],
         hidden=bool(payload["hidden"]),
         extractor_hash=payload["extractor_hash"],
     )
-
-
-def _dense(point: Point, name: str) -> Vector:
-    vector = point.vectors.get(name, NO_VECTOR)
-    return NO_VECTOR if isinstance(vector, Sparse) else vector
 
 
 def _sparse(point: Point, name: str) -> Sparse:

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 
 from citewell import __version__
+from citewell.index.accelerator import AcceleratedStore
 from citewell.index.index import EvidenceSearch, Index, Search
 from citewell.index.points import CONTENT, LEXICAL, PROFILE, SCHEMA_VERSION, PaperPoint, SpanPoint, Sparse, Vector
 from citewell.index.qdrant_edge import EdgeStore
@@ -38,10 +39,15 @@ _FIELDS: dict[int, str] = {
 
 def open_store(settings: IndexSettings) -> Store:
     """The store that the settings name, not yet open."""
-    return EdgeStore(
+    store = EdgeStore(
         settings.folder,
         min_free_bytes=settings.min_free_megabytes << 20,
         owner_wait_seconds=settings.owner_wait_seconds,
+    )
+    if settings.accelerator == "none":
+        return store
+    return AcceleratedStore(
+        store, settings.accelerator, threads=settings.search_threads, feed_seconds=settings.feed_seconds
     )
 
 

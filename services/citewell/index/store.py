@@ -73,21 +73,23 @@ class Points(Protocol):
         Ids are distinct, vectors and names valid.
         """
 
-    async def read(self, ids: Collection[UUID], *, vectors: bool) -> list[Point]:
-        """The points that exist, hidden ones too, in no order."""
+    async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
+        """The points that exist, hidden ones too, in no order, with the named vectors."""
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
         """For each query the best points, best first, ties in any order."""
 
     async def page(
-        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), *, vectors: bool = False
-    ) -> Page: ...
+        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
+    ) -> Page:
+        """Points from an id on, in the order of ids."""
 
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int: ...
 
     async def change_number(self) -> int: ...
 
-    async def changes(self, after: int) -> Changes: ...
+    async def changes(self, after: int) -> Changes:
+        """The feed that in-memory copies follow: complete, in whatever process the writes were made."""
 
 
 class Store(Protocol):

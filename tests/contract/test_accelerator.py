@@ -1,0 +1,160 @@
+"""The copy in memory against the store it copies: the same answers after any history, in every process that follows."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from citewell.index.accelerator import AcceleratedPoints
+from citewell.index.faiss_index import FaissIndex
+from citewell.index.filters import paper_conditions
+from citewell.index.points import PROFILE, PaperPoint, Point, Vector, newest, paper_to_point, unit
+from citewell.index.qdrant_edge import EdgeStore
+from citewell.index.ranking import ranked
+from citewell.index.store import Answers, Kind, Nearest, Points
+from citewell.index.views import View
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.papers import Paper, SearchFilter
+
+DIMENSION = 8
+VIEW = View("main", "e1", "m1", DIMENSION)
+VENUES = ("", "Tides", "Lanterns")
+
+
+def vector(seed: int) -> Vector:
+    return unit(np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32))
+
+
+numbers = st.integers(0, 30)
+papers = st.builds(
+    lambda number, seed, version, year, venue, hidden: PaperPoint(
+        Paper(f"p{number:02}", venue=venue, published=PartialDate(year)), version, vector(seed), hidden=hidden
+    ),
+    numbers,
+    st.integers(0, 9),  # few vectors, so many ties
+    st.integers(1, 6),
+    st.sampled_from([0, 2000, 2001, 2002]),
+    st.sampled_from(VENUES),
+    st.booleans(),
+)
+filters = st.builds(
+    SearchFilter,
+    published_before=st.sampled_from([PartialDate(), PartialDate(2001), PartialDate(2002, 6)]),
+    year_from=st.sampled_from([0, 2001]),
+    year_to=st.sampled_from([0, 2001]),
+    venues=st.frozensets(st.sampled_from(VENUES), max_size=2),
+    excluded_ids=st.frozensets(numbers.map(lambda number: f"p{number:02}"), max_size=5),
+)
+
+
+def same_ranking(one: Answers, other: Answers) -> None:
+    """The same papers in the same order; two engines may differ in a score's last digits."""
+    assert [hit.point.key for hit in one.hits[0]] == [hit.point.key for hit in other.hits[0]]
+    assert [hit.score for hit in one.hits[0]] == pytest.approx([hit.score for hit in other.hits[0]], abs=1e-6)
+
+
+class TwoProcesses(RuleBasedStateMachine):
+    """Two index processes over one store, each with its copy, and a third that writes without one."""
+
+    @initialize()
+    def start(self) -> None:
+        self.loop = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        self.run(self.open(create=True))
+
+    def run(self, work: Any) -> Any:
+        return self.loop.run(work)
+
+    async def open(self, *, create: bool = False) -> None:
+        self.store = EdgeStore(Path(self.folder.name))
+        await self.store.open()
+        if create:
+            await self.store.create(VIEW)
+        self.writers: list[Points] = [self.store.points(VIEW, Kind.PAPERS)]
+        for _ in range(2):
+            await self.start_process()
+
+    async def start_process(self) -> None:
+        copy = AcceleratedPoints(self.store.points(VIEW, Kind.PAPERS), DIMENSION, "flat", threads=2, feed_seconds=0)
+        self.writers.append(copy)
+
+    async def close(self) -> None:
+        for copy in self.writers[1:]:
+            assert isinstance(copy, AcceleratedPoints)
+            await copy.close()
+        await self.store.close()
+
+    @rule(process=st.integers(0, 2), batch=st.lists(papers, min_size=1, max_size=40))
+    def write(self, process: int, batch: list[PaperPoint]) -> None:
+        self.run(self.writers[process].upsert(newest(map(paper_to_point, batch))))
+
+    @rule()
+    def restart_everything(self) -> None:
+        async def restart() -> None:
+            await self.close()
+            await self.open()
+
+        self.run(restart())
+
+    @rule(process=st.integers(1, 2))
+    def restart_one(self, process: int) -> None:
+        async def restart() -> None:
+            copy = self.writers.pop(process)
+            assert isinstance(copy, AcceleratedPoints)
+            await copy.close()
+            await self.start_process()
+
+        self.run(restart())
+
+    @rule(
+        process=st.integers(1, 2),
+        seed=st.integers(0, 12),
+        limit=st.integers(1, 40),
+        search_filter=filters,
+        wait=st.booleans(),
+    )
+    def search(self, process: int, seed: int, limit: int, search_filter: SearchFilter, wait: bool) -> None:
+        async def both() -> tuple[Answers, Answers]:
+            copy = self.writers[process]
+            assert isinstance(copy, AcceleratedPoints)
+            if wait:
+                await asyncio.wait_for(copy.loaded.wait(), 20)
+            query = Nearest(PROFILE, vector(seed), limit, paper_conditions(search_filter))
+            answers = await ranked(copy, [query])
+            assert answers.engine == "faiss-flat" or not wait
+            return answers, await ranked(self.writers[0], [query])
+
+        same_ranking(*self.run(both()))
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.run(self.close())
+            self.loop.close()
+            self.folder.cleanup()
+
+
+TwoProcesses.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+test_copies_answer_as_their_store_after_any_history = TwoProcesses.TestCase
+
+
+def point(number: int, seed: int, hidden: bool = False) -> Point:
+    return paper_to_point(PaperPoint(Paper(f"p{number:05}"), 1, vector(seed), hidden=hidden))
+
+
+@pytest.mark.parametrize("form", ["flat", "sq8"])
+def test_rows_of_old_versions_are_given_back(form: Any) -> None:
+    index = FaissIndex(DIMENSION, form)
+    for generation in range(40):
+        index.put([point(number, number + generation) for number in range(200)])
+    assert index.rows < 200 * 3 + 1024
+    found = index.search(vector(39 + 17), 1)
+    assert found[0][0] == point(17, 0).id
+    index.put([point(number, number, hidden=True) for number in range(199)])
+    assert [id_ for id_, _ in index.search(vector(0), 50)] == [point(199, 0).id]
+    assert len(index) == 1
