@@ -1,0 +1,324 @@
+"""The reranker measured: what speed costs in ranking, and what each means of speed brings.
+
+    python -m citewell.lab.rerank_bench DATA_FOLDER RUN LISTS --out deploy/docs/results/reranker.md
+
+RUN is a training run, LISTS candidate lists of validation queries (davinci/lists.py). Rankings are computed once for
+every length of texts; systems are timed in turns on the same queries, one request at a time, so that their ratios
+hold whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from citewell.inference.sessions import Precision, Runtime
+from citewell.lab import metrics
+from citewell.lab.bench_report import environment, markdown_table
+from citewell.lab.dataset import read_dataset
+from citewell.lab.davinci.export import Storage, export_folder
+from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.runs import RunFolder
+from citewell.lab.davinci.texts import PairTexts
+from citewell.reranker.batching import PairQueue, QueueLimits
+from citewell.reranker.in_process import InProcessScorer
+from citewell.reranker.model_files import TOKENIZER, ModelFolder, read_model_folder
+from citewell.reranker.pairs import PairTokenizer, TokenBudget
+from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker, shortened
+
+Logits = NDArray[np.float32]
+SPECIAL_TOKENS = 3
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How a system computes: which form of the model, how much text, and whether in two passes."""
+
+    storage: Storage
+    runtime: Runtime
+    precision: Precision
+    budget: TokenBudget
+    first_share: float = 1.0
+    keep: int = 0
+
+
+class Bench:
+    """Queries, their candidates, and the model in all its forms."""
+
+    def __init__(self, data: Path, run: RunFolder, lists: CandidateLists, work: Path, threads: int) -> None:
+        self.texts = PairTexts(read_dataset(data))
+        self.run, self.lists, self.threads, self._work = run, lists, threads, work
+        self._folders: dict[Storage, ModelFolder] = {}
+
+    def folder(self, storage: Storage) -> ModelFolder:
+        if storage not in self._folders:
+            path = self._work / storage
+            export_folder(self.run, path, storage, "davinci", (0, 0, 0))
+            self._folders[storage] = read_model_folder(path)
+        return self._folders[storage]
+
+    def candidates(self, row: int) -> list[Candidate]:
+        papers, ids = self.lists.papers[row], self.texts.data.papers.ids
+        query = int(self.lists.queries[row])
+        inside = [int(paper) for paper in papers if paper >= 0]
+        return [Candidate(ids[p], 1, rank, self.texts.candidate(query, p)) for rank, p in enumerate(inside, 1)]
+
+    async def rerank(self, speed: Speed, rows: Sequence[int], on_row: Callable[[], None]) -> tuple[Logits, list[float]]:
+        """Logits of every pair, NaN where there is none, and the seconds of each request."""
+        model = self.folder(speed.storage)
+        scorer = InProcessScorer(model, speed.runtime, speed.precision, self.threads)
+        budgets = [(speed.budget, 1000)]
+        if speed.keep:
+            budgets = [(shortened(speed.budget, speed.first_share), 1000), (speed.budget, speed.keep)]
+        passes = []
+        for budget, keep in budgets:
+            tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
+            # Nothing is kept: every request pays for its candidates' tokens.
+            passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
+        queue = PairQueue(scorer, passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
+        queue.start()
+        reranker = Reranker(queue, passes, model.description.decay, time.monotonic)
+        logits, seconds = np.full((len(rows), self.lists.depth), np.nan, np.float32), []
+        try:
+            for at, row in enumerate(rows):
+                candidates = self.candidates(row)
+                query = self.texts.query(int(self.lists.queries[row]))
+                started = time.monotonic()
+                done = await reranker.rerank(query, candidates, len(candidates), float("inf"), allow_partial=False)
+                seconds.append(time.monotonic() - started)
+                place = {one.paper_id: i for i, one in enumerate(candidates)}
+                for paper in done.papers:
+                    assert paper.score is not None
+                    logits[at, place[paper.paper_id]] = np.log(paper.score) - np.log1p(-paper.score)
+                on_row()
+        finally:
+            await queue.stop()
+            await scorer.close()
+        return logits, seconds
+
+    def torch_seconds(self, budget: TokenBudget, row: int, model: Any) -> float:
+        """One request as it would be done without care: fp32, every pair padded to the longest allowed."""
+        import torch
+
+        tokenizer = PairTokenizer.from_file(self.run.path / TOKENIZER, budget)
+        candidates = self.candidates(row)
+        priors = torch.pow(torch.tensor(self.run.settings.decay), torch.arange(1, len(candidates) + 1))
+        started = time.monotonic()
+        (query,) = tokenizer.queries([self.texts.query(int(self.lists.queries[row]))])
+        pairs = [(query, tokens) for tokens in tokenizer.candidates([one.text for one in candidates])]
+        batch = tokenizer.pack(pairs, _tokens(budget))
+        arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        with torch.inference_mode():
+            model(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
+        return time.monotonic() - started
+
+
+def _tokens(budget: TokenBudget) -> int:
+    return budget.context + budget.query_title + budget.query_abstract + budget.candidate + SPECIAL_TOKENS
+
+
+def widened(budget: TokenBudget, tokens: int) -> TokenBudget:
+    """The budget stretched until a pair may have so many tokens."""
+    share = (tokens - SPECIAL_TOKENS) / (_tokens(budget) - SPECIAL_TOKENS)
+    wide = shortened(budget, share)
+    return replace(wide, candidate=wide.candidate + tokens - _tokens(wide))
+
+
+def two_passes(short: Logits, full: Logits, keep: int) -> Logits:
+    """What the ranking would be: the best `keep` by the short texts get the score of the whole ones."""
+    order = np.argsort(-np.nan_to_num(short, nan=-np.inf), axis=1, kind="stable")[:, :keep]
+    merged = short.copy()
+    np.put_along_axis(merged, order, np.take_along_axis(full, order, axis=1), axis=1)
+    return merged
+
+
+def mrr(lists: CandidateLists, logits: Logits | None, depth: int | None = None) -> float:
+    """MRR of the first `depth` reranked, in %; of the retrieval order without logits."""
+    cut = lists.cut(depth or lists.depth)
+    order = None if logits is None else np.nan_to_num(logits[:, : cut.depth], nan=-np.inf)
+    return metrics.means(cut.ranks(order), ["MRR"])["MRR"]
+
+
+def main(
+    data: Annotated[Path, typer.Argument(help="A data set's folder, e.g. $CITEWELL_DATA/neurips25.")],
+    run: Annotated[Path, typer.Argument(help="The run folder that training wrote.")],
+    lists: Annotated[Path, typer.Argument(help="Candidate lists of validation queries.")],
+    out: Annotated[Path | None, typer.Option(help="Markdown file to write.")] = None,
+    queries: Annotated[int, typer.Option(help="Queries whose ranking is judged.")] = 150,
+    timed: Annotated[int, typer.Option(help="Queries on which systems are timed, in turns.")] = 4,
+    threads: int = 2,
+) -> None:
+    """Prints what is slow, what is fast, and what fast costs."""
+    chosen = CandidateLists.load(lists)
+    chosen = chosen.take(np.arange(min(queries, len(chosen))))
+    with tempfile.TemporaryDirectory() as work:
+        bench = Bench(data, RunFolder(run), chosen, Path(work), threads)
+        report = asyncio.run(measure(bench, data.name, timed))
+    print(report)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(report, "utf-8")
+
+
+async def measure(bench: Bench, name: str, timed: int) -> str:
+    """The report."""
+    lists, rows = bench.lists, list(range(len(bench.lists)))
+    own = bench.run.settings.budget
+    best = Speed(Storage.INT8, Runtime.OPENVINO, Precision.BF16, own)
+    forms = {
+        "onnxruntime fp32": replace(best, storage=Storage.FP32, runtime=Runtime.ONNXRUNTIME, precision=Precision.FP32),
+        "openvino fp32": replace(best, storage=Storage.FP32, precision=Precision.FP32),
+        "openvino bf16": replace(best, storage=Storage.FP32),
+        "openvino, int8 weights": replace(best, precision=Precision.FP32),
+        "openvino bf16, int8 weights": best,
+    }
+
+    async def logits_of(speed: Speed, label: str) -> Logits:
+        done = 0
+
+        def on_row() -> None:
+            nonlocal done
+            done += 1
+            if done % 20 == 0:
+                typer.echo(f"{label}: {done} of {len(rows)} queries", err=True)
+
+        return (await bench.rerank(speed, rows, on_row))[0]
+
+    by_form = {label: await logits_of(speed, label) for label, speed in forms.items() if label != "openvino fp32"}
+    reference = mrr(lists, by_form["onnxruntime fp32"])
+    form_rows = [
+        [
+            label,
+            f"{mrr(lists, logits):.2f}",
+            f"{mrr(lists, logits) - reference:+.2f}",
+            f"{_worst(logits, by_form['onnxruntime fp32']):.3f}",
+        ]
+        for label, logits in by_form.items()
+    ]
+    speed_rows = await _races(bench, forms, timed)
+    length_rows, pass_rows = [], []
+    torch_model = bench.run.model()
+    for tokens in (_tokens(own), 192, 256):
+        budget = own if tokens == _tokens(own) else widened(own, tokens)
+        full = (
+            by_form["openvino bf16, int8 weights"]
+            if budget == own
+            else await logits_of(replace(best, budget=budget), f"{tokens} tokens")
+        )
+        base = mrr(lists, full)
+        for share in (0.5, 0.35):
+            if min(shortened_or_none(budget, share)) < 8:
+                continue
+            short = await logits_of(
+                replace(best, budget=shortened(budget, share)), f"{tokens} tokens, {share:.0%} of them"
+            )
+            for keep in (10, 20):
+                merged = mrr(lists, two_passes(short, full, keep))
+                pass_rows.append([f"{tokens}", f"{share:.0%}", str(keep), f"{merged:.2f}", f"{merged - base:+.2f}"])
+            pass_rows.append(
+                [f"{tokens}", f"{share:.0%}", "none", f"{mrr(lists, short):.2f}", f"{mrr(lists, short) - base:+.2f}"]
+            )
+        length_rows += await _lengths(bench, best, budget, base, torch_model, timed)
+    depths = [10, 20, 50, 100]
+    deep = by_form["openvino bf16, int8 weights"]
+    depth_rows = [
+        ["MRR", *(f"{mrr(lists, deep, depth):.2f}" for depth in depths)],
+        ["retrieval order", *(f"{mrr(lists, None, depth):.2f}" for depth in depths)],
+    ]
+    return f"""# Reranking on a CPU
+
+{len(lists)} validation queries of {name}, {lists.depth} candidates each; {bench.threads} threads. MRR counts answers
+beyond the list as 0; the retrieval order has {mrr(lists, None):.2f}. Times: medians of {timed} requests, one at a
+time, the systems taking turns.
+
+## Forms of the model ({_tokens(own)} tokens)
+
+{markdown_table(["form", "MRR", "change", "largest change of a logit"], form_rows)}
+
+{markdown_table(["form", "ms a request", "pairs/s"], speed_rows)}
+
+## Against a request done without care
+
+(a) torch in fp32, every pair padded to the longest allowed; (b) the in-process adapter; (c) the same in two passes.
+
+{markdown_table(["tokens", "system", "ms a request", "pairs/s", "against (a)"], length_rows)}
+
+## Two passes
+
+Texts cut to a share of their budgets for all candidates, whole ones for the best so many; "none": short texts alone.
+
+{markdown_table(["tokens", "first pass", "second pass", "MRR", "change"], pass_rows)}
+
+## Depth
+
+{markdown_table(["candidates reranked", *map(str, depths)], depth_rows)}
+
+{environment(["torch", "onnxruntime", "openvino", "tokenizers"])}
+
+Command: `python -m citewell.lab.rerank_bench $CITEWELL_DATA/{name} RUN LISTS --queries {len(lists)} --timed {timed}`
+"""
+
+
+def _worst(logits: Logits, reference: Logits) -> float:
+    return float(np.nanmax(np.abs(logits - reference)))
+
+
+def shortened_or_none(budget: TokenBudget, share: float) -> tuple[int, int]:
+    """Context and candidate as they would be cut: both must hold 8 tokens."""
+    return round(budget.context * share), round(budget.candidate * share)
+
+
+async def _races(bench: Bench, forms: dict[str, Speed], timed: int) -> list[list[str]]:
+    seconds = await _in_turns({label: _timer(bench, speed) for label, speed in forms.items()}, timed)
+    return [[label, f"{1000 * s:.0f}", f"{bench.lists.depth / s:.0f}"] for label, s in seconds.items()]
+
+
+async def _lengths(
+    bench: Bench, best: Speed, budget: TokenBudget, base: float, torch_model: Any, timed: int
+) -> list[list[str]]:
+    async def careless(row: int) -> float:
+        return bench.torch_seconds(budget, row, torch_model)
+
+    one = replace(best, budget=budget)
+    systems = {
+        "(a)": careless,
+        "(b)": _timer(bench, one),
+        "(c) 50 %, best 20": _timer(bench, replace(one, first_share=0.5, keep=20)),
+    }
+    if min(shortened_or_none(budget, 0.35)) >= 8:
+        systems["(c) 35 %, best 10"] = _timer(bench, replace(one, first_share=0.35, keep=10))
+    seconds = await _in_turns(systems, timed)
+    return [
+        [f"{_tokens(budget)}", label, f"{1000 * s:.0f}", f"{bench.lists.depth / s:.0f}", f"{seconds['(a)'] / s:.1f}×"]
+        for label, s in seconds.items()
+    ]
+
+
+def _timer(bench: Bench, speed: Speed) -> Callable[[int], Awaitable[float]]:
+    async def request(row: int) -> float:
+        # The first request of a row warms the shapes up.
+        _, seconds = await bench.rerank(speed, [row, row], lambda: None)
+        return seconds[1]
+
+    return request
+
+
+async def _in_turns(systems: dict[str, Callable[[int], Awaitable[float]]], timed: int) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {label: [] for label in systems}
+    for row in range(timed):
+        for label, request in systems.items():
+            seconds[label].append(await request(row))
+    return {label: float(np.median(each)) for label, each in seconds.items()}
+
+
+if __name__ == "__main__":
+    typer.run(main)
