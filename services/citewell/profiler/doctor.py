@@ -110,9 +110,10 @@ def _index_faults(expected: Points, papers: Sequence[PaperPoint], spans: Sequenc
         faults += _point_faults(paper.paper.id, "paper", paper, by_id.get(paper.paper.id))
         there = by_id.get(paper.paper.id)
         if there and there.version == paper.version and there.hidden == paper.hidden:
-            away = float(np.abs(normalised(there.profile) - normalised(paper.profile)).max())
-            if not away <= PROFILE_TOLERANCE:
-                faults.append(Fault(paper.paper.id, "PROFILE_DIFFERS", f"by up to {away:.2g}"))
+            if not paper.hidden:  # a tombstone keeps no vector
+                away = float(np.abs(normalised(there.profile) - normalised(paper.profile)).max())
+                if not away <= PROFILE_TOLERANCE:
+                    faults.append(Fault(paper.paper.id, "PROFILE_DIFFERS", f"by up to {away:.2g}"))
             if replace(there.paper, abstract="") != replace(paper.paper, abstract=""):
                 faults.append(Fault(paper.paper.id, "PAPER_DIFFERS", "the index shows other metadata"))
     for span in expected.spans:
