@@ -75,32 +75,36 @@ def tiny_bert_weights(
     }
 
 
-def write_tiny_davinci(folder: Path, *, seed: int = 0, budget: TokenBudget | None = None) -> Path:
+def write_tiny_davinci(
+    folder: Path, *, seed: int = 0, budget: TokenBudget | None = None, config: dict[str, Any] = CONFIG
+) -> Path:
     """A DAVINCI model folder, as `citewell export davinci` writes it."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = tiny_tokenizer()
-    encoder, head = tiny_davinci_graphs(seed)
+    encoder, head = tiny_davinci_graphs(seed, config)
     onnx.save(encoder, folder / "encoder.onnx")
     onnx.save(head, folder / "head.onnx")
     tokenizer.save(str(folder / "tokenizer.json"))
     budget = budget or TokenBudget(
-        context=16, query_title=4, query_abstract=4, candidate=20, window=CONFIG["max_position_embeddings"]
+        context=16, query_title=4, query_abstract=4, candidate=20, window=config["max_position_embeddings"]
     )
-    ModelDescription("tiny", budget, 0, 0.95, CONFIG["hidden_size"], "fp32", (2020, 12, 31)).write(folder)
+    ModelDescription("tiny", budget, 0, 0.95, config["hidden_size"], "fp32", (2020, 12, 31)).write(folder)
     return folder
 
 
-def tiny_davinci_graphs(seed: int = 0) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+def tiny_davinci_graphs(seed: int = 0, config: dict[str, Any] = CONFIG) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """Encoder and head of a small DAVINCI."""
-    weights = tiny_davinci_weights(tiny_tokenizer().get_vocab_size(), seed=seed)
-    return davinci_encoder(CONFIG, weights), davinci_head(weights)
+    weights = tiny_davinci_weights(tiny_tokenizer().get_vocab_size(), seed=seed, config=config)
+    return davinci_encoder(config, weights), davinci_head(weights)
 
 
-def tiny_davinci_weights(vocabulary: int, *, size: int = 8, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+def tiny_davinci_weights(
+    vocabulary: int, *, size: int = 8, seed: int = 0, config: dict[str, Any] = CONFIG
+) -> dict[str, NDArray[np.float32]]:
     """Weights of encoder and head under the names training gives them."""
     rng = np.random.default_rng(seed + 1)
-    hidden = CONFIG["hidden_size"]
-    weights = tiny_bert_weights(vocabulary, seed=seed, prefix="encoder.")
+    hidden = config["hidden_size"]
+    weights = tiny_bert_weights(vocabulary, config, seed, "encoder.")
     for name, inputs, outputs in [
         ("text", hidden, size),
         ("score", 1, size),

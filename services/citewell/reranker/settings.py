@@ -54,9 +54,9 @@ class RerankerSettings(ServiceSettings):
     """Padded tokens of a batch. 2,048 keeps two cores busy; a GPU wants 32,768 or more."""
     batches_in_flight: int = Field(1, ge=1, le=64)
     """Batches computed at a time: 1 in process; with Triton one more than its instances, so that none waits."""
-    waiting_pairs: int = Field(100, ge=0)
-    """Pairs that may wait for a batch; what would exceed it is refused with RESOURCE_EXHAUSTED. Two requests of the
-    default depth keep the time of what is accepted under twice the normal."""
+    waiting_pairs: int = Field(200, ge=0)
+    """Pairs that may wait for a batch; what would exceed it is refused with RESOURCE_EXHAUSTED. Room for four requests of
+    the default depth: nobody waits for more than those before him."""
     first_pass_share: float = Field(1.0, gt=0, le=1)
     """Two passes where less than 1: all candidates with texts cut to this share of their budgets, then the best
     `second_pass` with all of them. 1 = one pass."""
