@@ -210,6 +210,18 @@ def test_an_architecture_no_graph_can_be_built_for_is_named(
         load_encoder(str(folder), precision="fp32", cache=tmp_path / "empty")
 
 
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    with pytest.raises(EncoderUnusable, match="precision bf16 needs the runtime openvino"):
+        load_encoder(str(folder), runtime="onnxruntime", precision="bf16", cache=tmp_path / "cache")
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(EncoderUnusable, match=r"tokenizer\.json cannot be read"):
+        load_encoder(str(folder), precision="fp32", cache=tmp_path / "cache")
+    (folder / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(EncoderUnusable, match="its weights cannot be used"):
+        load_encoder(str(folder), precision="fp32", cache=tmp_path / "cache")
+
+
 def test_too_long_a_window_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EncoderUnusable, match=r"max_tokens is 33; .* takes at most 32"):
         load_encoder(str(write_tiny_encoder(tmp_path / "tiny")), max_tokens=33)

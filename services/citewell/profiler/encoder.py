@@ -78,7 +78,7 @@ class GraphEncoder:
         self._session = session
         self._strip_markers = strip_markers
         self._batch_tokens = batch_tokens
-        self._tokenizer = Tokenizer.from_file(str(files.tokenizer))
+        self._tokenizer = _read_tokenizer(files)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._pad = self._tokenizer.token_to_id("[PAD]") or int(files.config.get("pad_token_id") or 0)
@@ -157,6 +157,13 @@ class GraphEncoder:
         return vectors.astype(np.float32, copy=False)
 
 
+def _read_tokenizer(files: EncoderFiles) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(files.tokenizer))
+    except Exception as error:  # the library raises no narrower class
+        raise EncoderUnusable(f"encoder {files.name!r}: tokenizer.json cannot be read: {error}") from None
+
+
 def centred(length: int, middle: int, room: int) -> tuple[int, int]:
     """The window of `room` positions out of `length` with `middle` as near its centre as the ends allow."""
     start = min(max(0, middle - room // 2), max(0, length - room))
@@ -194,9 +201,13 @@ def load_encoder(
     if not 0 <= max_tokens <= files.max_tokens:
         raise EncoderUnusable(f"max_tokens is {max_tokens}; {name!r} takes at most {files.max_tokens} (0 = that)")
     folder = cache or cache_folder()
+    try:
+        session = open_session(for_runtime(files.build_graph(folder), folder, engine, wanted), engine, wanted, threads)
+    except ValueError as error:
+        raise EncoderUnusable(f"{error}") from error
     return GraphEncoder(
         files,
-        open_session(for_runtime(files.build_graph(folder), folder, engine, wanted), engine, wanted, threads),
+        session,
         max_tokens=max_tokens or files.max_tokens,
         strip_markers=strip_markers,
         batch_tokens=batch_tokens,

@@ -66,14 +66,15 @@ class EncoderFiles:
 
         def build(target: Path) -> None:
             import onnx
+            from safetensors import SafetensorError
             from safetensors.numpy import load_file
 
             from citewell.inference.bert_graph import bert_encoder
 
             try:
                 model = bert_encoder(self.config, load_file(self.folder / "model.safetensors"), first_only=first_only)
-            except ValueError as error:
-                raise EncoderUnusable(f"encoder {self.name!r}: {error}") from error
+            except (ValueError, KeyError, SafetensorError) as error:
+                raise EncoderUnusable(f"encoder {self.name!r}: its weights cannot be used: {error}") from error
             onnx.save(model, target)
 
         first_only = self.pooling is Pooling.CLS
