@@ -22,6 +22,8 @@ from citewell.lab.sweeps import Landscape, sweep
 from citewell.lab.systems import System
 
 SEED = 2026
+VALIDATION_QUERIES = 1_500
+"""Settings are compared on this many validation contexts, drawn once with a fixed seed; the same for every setting."""
 Figures = dict[str, Any]
 
 
@@ -47,7 +49,7 @@ def measure_sweeps(folder: Path, which: EvaluationSet, cache: Path, on_progress:
     made: Figures = {}
     for name, raw in (("normalised", False), ("raw", True)):
         encoding = Encoding(which.encoding.encoder, which.encoding.paper_tokens, which.encoding.context_tokens, raw)
-        experiment = prepare(folder, "validation", which.mode, encoding, cache, on_progress)
+        experiment = _sampled(prepare(folder, "validation", which.mode, encoding, cache, on_progress))
         landscape = sweep(experiment, lambda done, total, name=name: on_progress(f"sweep, {name}", done, total))  # type: ignore[misc]
         made[name] = as_json(landscape)
         made["queries"] = len(experiment.task.queries)
@@ -72,7 +74,7 @@ def from_json(stated: Figures) -> Landscape:
 
 def measure_variants(folder: Path, which: EvaluationSet, cache: Path, on_progress: OnProgress) -> Figures:
     """Every variant beyond eq. 3 on validation: what it brings, what it costs."""
-    experiment = prepare(folder, "validation", which.mode, which.encoding, cache, on_progress)
+    experiment = _sampled(prepare(folder, "validation", which.mode, which.encoding, cache, on_progress))
     clusters = experiment.data.contexts.citing[experiment.task.queries]
     rows: list[Figures] = []
     base: Ranks | None = None
@@ -134,6 +136,12 @@ def measure_test(folder: Path, which: EvaluationSet, cache: Path, on_progress: O
         made["titles only"] = _titles_only(folder, which, cache, on_progress)
         made["fulltext only"] = _one_source(experiment, rankings, "fulltext")
     return made
+
+
+def _sampled(experiment: Experiment) -> Experiment:
+    queries = experiment.task.queries
+    drawn = np.random.default_rng(SEED).permutation(queries)[:VALIDATION_QUERIES]
+    return replace(experiment, task=replace(experiment.task, queries=np.sort(drawn)))
 
 
 def _search(experiment: Experiment, system: System, on_progress: OnProgress) -> tuple[Ranking, System]:

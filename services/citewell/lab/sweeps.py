@@ -17,9 +17,9 @@ from citewell.lab.experiment import Experiment
 from citewell.lab.metrics import Ranks, means
 from citewell.profiler.profiles import Vectors, from_fixed, normalised
 
-ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
 BETAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
-GAMMAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+GAMMAS = (0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 SHOWN = ("MRR", "R@10", "R@300", "NDCG@10")
 _BLOCK = 128
 
