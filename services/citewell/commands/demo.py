@@ -119,7 +119,7 @@ def _publish_and_ask_again(query: messages.Query, addresses: dict[str, str]) -> 
         fail(f"{before.paper.id} left the answer, though one more paper cites it")
     print_answer(messages.RecommendResponse(items=after), console)
     console.print(
-        f"rank {before.rank} before, rank {after[0].rank} after; published, searchable and answered in {seconds:.2f} s\n"
+        f"rank {before.rank} before, rank {after[0].rank} after; searchable and answered in {seconds:.2f} s\n"
     )
 
 
