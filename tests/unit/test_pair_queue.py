@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -150,6 +151,11 @@ async def test_what_cannot_end_in_time_is_not_begun() -> None:
     with pytest.raises(DeadlineExceeded, match=r"8 pairs would take about 2\.00 s and 1\.50 s are left"):
         await queue.score(pairs_of([2] * 8), priors(8), 1.5, allow_partial=False)
     assert len(scorer.batches) == computed
+    # One slow batch does not refuse everybody for good.
+    for _ in range(10):
+        with contextlib.suppress(DeadlineExceeded):
+            await queue.score(pairs_of([2] * 8), priors(8), 1.5, allow_partial=False)
+    assert len(scorer.batches) > computed
     await queue.stop()
 
 
@@ -167,6 +173,15 @@ async def test_a_caller_that_leaves_takes_its_pairs_along() -> None:
         scorer.let()
         await first
     assert scorer.batches == [[1]]
+
+
+async def test_whoever_waits_when_the_queue_stops_is_told() -> None:
+    scorer = GatedScorer(open_=False)
+    async with running(scorer, batch_tokens=20) as queue:
+        waiting = asyncio.create_task(queue.score(pairs_of([1] * 5), priors(5), 10, allow_partial=False))
+        await until(scorer.began)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(waiting, 5)
 
 
 async def test_a_scorer_out_of_reach_fails_its_requests_and_then_recovers() -> None:

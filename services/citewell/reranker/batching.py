@@ -24,8 +24,11 @@ from citewell.runtime.errors import DeadlineExceeded, Overloaded
 
 # How many batches' worth of waiting pairs are sorted by length together.
 _LOOKAHEAD = 4
-# Weight of the newest batch in the running mean of the speed.
-_NEWEST = 0.2
+# Weight of the newest batch in the running mean of the time a token takes. A faster one counts more: an estimate that
+# is too high would refuse what could be done, one that is too low only starts it in vain.
+_IF_SLOWER, _IF_FASTER = 0.1, 0.5
+# What is left of the estimate after each refusal it caused; else one slow moment could refuse everybody for good.
+_AFTER_REFUSAL = 0.9
 
 Pair = tuple[Tokens, Tokens]
 Pack = Callable[[Sequence[Pair]], PairBatch]
@@ -131,6 +134,7 @@ class PairQueue:
             )
         needed = self._seconds_for(sum(one.tokens for one in waiting))
         if needed > seconds and not allow_partial:
+            self._seconds_per_token *= _AFTER_REFUSAL
             raise DeadlineExceeded(
                 f"{len(pairs)} pairs would take about {needed:.2f} s and {max(0.0, seconds):.2f} s are left",
                 stage="rerank",
@@ -170,6 +174,10 @@ class PairQueue:
                 continue
             try:
                 await self._compute(batch)
+            except asyncio.CancelledError:
+                for request in {one.request for one in batch}:
+                    request.done.cancel()
+                raise
             except Exception as error:
                 self._fail(batch, error)
 
@@ -203,8 +211,8 @@ class PairQueue:
             self._running_tokens -= tokens
         seconds = self.clock() - started
         speed = seconds / tokens / self.limits.in_flight
-        newest = _NEWEST if self._seconds_per_token else 1.0
-        self._seconds_per_token += newest * (speed - self._seconds_per_token)
+        known = self._seconds_per_token or speed
+        self._seconds_per_token = known + (_IF_FASTER if speed < known else _IF_SLOWER) * (speed - known)
         for one, row in zip(batch, scores, strict=True):
             one.request.scores[one.position] = row
             one.request.left -= 1
