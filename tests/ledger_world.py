@@ -12,13 +12,19 @@ from fractions import Fraction
 from math import floor
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
 from citewell.runtime.errors import FailedPrecondition, NotFound
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
+
+Sums = dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]
+"""(cited, citing year) → count, Σs, Σv in Python's own integers."""
 
 
 class HashEncoder:
@@ -170,11 +176,11 @@ class LedgerModel:
                     found.setdefault((citing, self.meaning(source)), set()).update(contexts)
         return found
 
-    def sums(self, encoder: HashEncoder) -> dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]:
-        """(cited, citing year) → count, Σs, Σv in Python's own integers."""
+    def sums(self, encoder: HashEncoder) -> Sums:
+        """The sums, added up from nothing."""
         published = self.published()
         zero = (0,) * encoder.dimension
-        found: dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
+        found: Sums = {}
         for (citing, cited), contexts in self.citations().items():
             publication = published[citing]
             content = encoder.fixed(encoder.paper_text(publication.title, publication.abstract))
@@ -212,3 +218,24 @@ def shown_papers(points: Mapping[str, PaperPoint]) -> dict[str, PaperPoint]:
 def shown_spans(points: Mapping[str, SpanPoint]) -> dict[tuple[str, str, str], SpanPoint]:
     """(citing, cited, text) → span."""
     return {(point.citing_id, point.cited_id, point.text): point for point in points.values() if not point.hidden}
+
+
+def stored_sums(database: Database, model: str) -> Sums:
+    table = schema.year_sums
+    with database.reading() as connection:
+        return {
+            (row.cited, row.year): (
+                row.count,
+                tuple(np.frombuffer(row.contexts, "<i8").tolist()),
+                tuple(np.frombuffer(row.contents, "<i8").tolist()),
+            )
+            for row in connection.execute(sa.select(table).where(table.c.model == model))
+        }
+
+
+def dump(database: Database) -> dict[str, list[tuple[object, ...]]]:
+    with database.reading() as connection:
+        return {
+            table.name: sorted(tuple(row) for row in connection.execute(sa.select(table)))
+            for table in schema.metadata.sorted_tables
+        }

@@ -39,7 +39,7 @@ from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.publications import Event, Publication, Retraction
-from tests.ledger_world import HashEncoder, LedgerModel, MemoryIndex, shown_papers, shown_spans
+from tests.ledger_world import HashEncoder, LedgerModel, MemoryIndex, Sums, dump, shown_papers, shown_spans, stored_sums
 
 WEIGHTS = ProfileWeights(0.8, 0.2)
 
@@ -81,9 +81,7 @@ class World:
 
         asyncio.run(all_of_it())
 
-    def sums(
-        self, encoder: HashEncoder | None = None
-    ) -> dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    def sums(self, encoder: HashEncoder | None = None) -> Sums:
         return stored_sums(self.database, (encoder or self.encoder).model_hash)
 
     def check(self) -> None:
@@ -102,19 +100,6 @@ class World:
             np.testing.assert_allclose(point.profile, expected, atol=1e-5)
         said = {(citing, cited, text) for (citing, cited), texts in self.model.citations().items() for text in texts}
         assert shown_spans(self.index.spans[view.name]).keys() == said
-
-
-def stored_sums(database: Database, model: str) -> dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    table = schema.year_sums
-    with database.reading() as connection:
-        return {
-            (row.cited, row.year): (
-                row.count,
-                tuple(np.frombuffer(row.contexts, "<i8").tolist()),
-                tuple(np.frombuffer(row.contents, "<i8").tolist()),
-            )
-            for row in connection.execute(sa.select(table).where(table.c.model == model))
-        }
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -294,14 +279,6 @@ def test_replaying_the_log_changes_nothing(world: World) -> None:
     for event in reversed(events):
         world.ledger.apply([event])
     assert dump(world.database) == before
-
-
-def dump(database: Database) -> dict[str, list[tuple[object, ...]]]:
-    with database.reading() as connection:
-        return {
-            table.name: sorted(tuple(row) for row in connection.execute(sa.select(table)))
-            for table in schema.metadata.sorted_tables
-        }
 
 
 def test_texts_are_encoded_once(world: World) -> None:

@@ -12,6 +12,7 @@ from citewell.profiler.ledger import progress, schema
 from citewell.profiler.ledger.database import Conflict, Database, chunks
 from citewell.profiler.ledger.encoding import Encoders, SuppliedVector, encode, supplied_vectors
 from citewell.profiler.ledger.facts import Text, TextKey, alias, texts_of
+from citewell.profiler.ledger.lifecycle import NewName, random_name
 from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
 from citewell.profiler.ledger.rules import Batch, Outcome, Position, Result, SourcedEvent
 from citewell.profiler.ledger.sums import (
@@ -48,8 +49,8 @@ Encoded = dict[str, dict[TextKey, Fixed]]
 class Ledger:
     """Applies events and tells what became of them. Blocking; several threads and processes may share one database."""
 
-    def __init__(self, database: Database, encoders: Encoders) -> None:
-        self.database, self.encoders = database, encoders
+    def __init__(self, database: Database, encoders: Encoders, new_name: NewName = random_name) -> None:
+        self.database, self.encoders, self._new_name = database, encoders, new_name
 
     def apply(self, events: Sequence[IncomingEvent]) -> list[Result]:
         """Applies the events in order, in one transaction, and says for each what it did.
@@ -57,6 +58,7 @@ class Ledger:
         One transaction for the batch, not for each event: the effect of an event is still all or nothing, and the
         batch shares its locks, its reads and its one write to the disk.
         """
+        events = self._with_ids(events)
         encoded: Encoded = {}
         alone = False
         for _ in range(TRIES):
@@ -90,6 +92,16 @@ class Ledger:
         """For each partition the offset below which every event is applied or dead."""
         with self.database.reading() as connection:
             return progress.applied(connection)
+
+    def _with_ids(self, events: Sequence[IncomingEvent]) -> list[IncomingEvent]:
+        """Every event by an id, so that it can be told whether its marks are gone; those from a file share one."""
+        load = f"load-{self._new_name()}"
+
+        def with_id(sourced: SourcedEvent) -> SourcedEvent:
+            name = progress.event_name(sourced.event.event_id, sourced.position) or load
+            return replace(sourced, event=replace(sourced.event, event_id=name))
+
+        return [replace(event, sourced=with_id(event.sourced)) for event in events]
 
     def _encode_new_texts(self, events: Sequence[IncomingEvent], encoded: Encoded) -> dict[int, Result]:
         """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""

@@ -92,8 +92,8 @@ def start_rebuild(
 def try_switch(database: Database, name: str) -> tuple[View, str] | None:
     """Serves the view, and says which one was served before; None while it is not complete.
 
-    Complete: every text encoded, every sum built, everything projected that was there when it was registered or was
-    loaded since. What single events marked since then may still wait, as it does in any view.
+    Complete: every text encoded, every sum built, everything projected that was there when it was registered. What
+    events marked since then may still wait, as it does in any view.
     """
     with database.writing(alone=True) as connection:
         view = named_view(connection, name)
@@ -115,6 +115,9 @@ def retire_view(database: Database, name: str) -> None:
     with database.writing(alone=True) as connection:
         if named_view(connection, name).serving:
             raise FailedPrecondition(f"view {name!r} is served; switch to another one first", reason="VIEW_SERVING")
+        if not any(view.projected for view in read_views(connection) if view.name != name):
+            # After a restore the served view is of the old epoch: this one is to take over.
+            raise FailedPrecondition(f"view {name!r} is the only one that follows the ledger", reason="LAST_VIEW")
         connection.execute(sa.update(schema.views).where(schema.views.c.name == name).values(projected=False))
 
 

@@ -26,11 +26,14 @@ class EventState:
 
 
 def record(database: Database, connection: Connection, results: Iterable[Result]) -> None:
-    """Keeps each event's first outcome (a dead one may come back to life), and where in the log it was."""
-    results = [result for result in results if result.event_id or result.position]
+    """Keeps each event's first outcome (a dead one may come back to life), and where in the log it was.
+
+    What was loaded from a file is not in the log; nobody asks for it.
+    """
+    results = [result for result in results if result.position or result.outcome is Outcome.DEAD]
     rows = [
         {
-            "event_id": event_name(result),
+            "event_id": event_name(result.event_id, result.position),
             "outcome": result.outcome.value,
             "reason": result.reason,
             "message": result.message,
@@ -40,19 +43,13 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
     ]
     database.upsert(connection, schema.events, rows, where=schema.events.c.outcome == Outcome.DEAD.value)
     places = [
-        {**_place(result.position), "event_id": event_name(result)} for result in results if result.position is not None
+        {**_place(result.position), "event_id": event_name(result.event_id, result.position)}
+        for result in results
+        if result.position is not None
     ]
     database.insert_missing(connection, schema.sources, places)
     for log_id, partition in sorted({(place["log_id"], place["log_partition"]) for place in places}):
         _advance(database, connection, str(log_id), int(partition))
-
-
-def event_name(result: Result) -> str:
-    """The event's id; a record that could not be read has none, and goes by its place."""
-    if result.event_id or result.position is None:
-        return result.event_id
-    at = result.position
-    return f"{at.log_id}/{at.partition}/{at.offset}"
 
 
 def event_state(connection: Connection, key: str | Position) -> EventState:
@@ -133,6 +130,13 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
             break
     if end != start:
         connection.execute(sa.update(table).where(here).values(applied=end))
+
+
+def event_name(event_id: str, position: Position | None) -> str:
+    """The event's id; a record that has none, or cannot be read, goes by its place in the log."""
+    if event_id or position is None:
+        return event_id
+    return f"{position.log_id}/{position.partition}/{position.offset}"
 
 
 def _place(position: Position) -> dict[str, str | int]:

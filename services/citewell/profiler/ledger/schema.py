@@ -125,7 +125,7 @@ marks = Table(
     Column("kind", Id, primary_key=True),
     Column("object", Id, primary_key=True),
     Column("version", BigInteger, primary_key=True),
-    # Empty: not made by one event (a rebuild, a bulk load, a repair).
+    # Empty: not made by an event (a rebuild, a repair).
     Column("event", Id, nullable=False),
     Index("marks_by_event", "view", "event"),
     sqlite_with_rowid=False,

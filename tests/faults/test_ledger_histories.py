@@ -1,0 +1,476 @@
+"""Random histories of a ledger against the plain model: whatever happens, in whatever order, both say the same."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from citewell.profiler.doctor import check_profiles
+from citewell.profiler.ledger import filling, progress
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
+from citewell.profiler.ledger.lifecycle import (
+    adopt_restored,
+    forget_view,
+    open_ledger,
+    retire_view,
+    start_rebuild,
+    try_switch,
+)
+from citewell.profiler.ledger.rules import Outcome, Position, Result, SourcedEvent
+from citewell.profiler.ledger.views import View, read_views, serving_view
+from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.projector import Projector
+from citewell.runtime import faults
+from citewell.runtime.errors import FailedPrecondition
+from citewell.scholarly.contexts import MaskedContext
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.papers import ExternalId
+from citewell.scholarly.publications import Event, Publication, Retraction
+from tests.ledger_world import HashEncoder, LedgerModel, MemoryIndex, dump, shown_papers, shown_spans, stored_sums
+
+WEIGHTS = ProfileWeights(0.8, 0.2)
+PARTITIONS = 2
+# Histories wait for the disk most of their time; what a power cut does is not their subject.
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+Place = tuple[int, int]
+
+
+# Shrinking takes longer than the test: only a person who looks for a fault wants it.
+PHASES = tuple(Phase) if os.environ.get("CITEWELL_TEST_SHRINK") else (Phase.explicit, Phase.reuse, Phase.generate)
+
+
+class Crash(BaseException):
+    """The process died here. Not an Exception: nothing may catch it."""
+
+
+def die() -> None:
+    raise Crash
+
+
+@contextmanager
+def at(point: str, action: Callable[[], None]) -> Iterator[None]:
+    """The action happens the first time the point is reached."""
+
+    def once() -> None:
+        faults.actions.pop(point)
+        action()
+
+    faults.actions[point] = once
+    try:
+        yield
+    finally:
+        faults.actions.pop(point, None)
+
+
+PAPERS = st.sampled_from("abcde")
+CITED = st.sampled_from([*"abcde", "stub", "doi:a", "doi:b", "c0"])
+SAYS = st.sampled_from(["as in TARGETCIT", "unlike TARGETCIT", "TARGETCIT and OTHERCIT", "see TARGETCIT"])
+DATES = st.sampled_from(["", "2019", "2020-03", "2020-03-05", "2021-12-31"])
+
+PUBLICATIONS = st.builds(
+    lambda paper, revision, abstract, date, also, cites, bare: Publication(
+        paper,
+        revision,
+        f"Title of {paper}",
+        abstract=abstract,
+        published=PartialDate.parse(date),
+        external_ids=tuple(ExternalId("doi", name) for name in sorted(also)),
+        reference_ids=tuple(bare),
+        masked_contexts=tuple(MaskedContext(text, cited) for cited, text in cites),
+    ),
+    PAPERS,
+    st.integers(1, 6),
+    st.sampled_from(["", "we prove it", "we test it"]),
+    DATES,
+    st.sets(st.sampled_from("ab"), max_size=2),
+    st.lists(st.tuples(CITED, SAYS), max_size=5),
+    st.lists(CITED, max_size=2),
+)
+BODIES = st.one_of(
+    PUBLICATIONS,
+    PUBLICATIONS,
+    PUBLICATIONS,
+    st.builds(Retraction, PAPERS, st.integers(1, 6), st.just("withdrawn")),
+    PUBLICATIONS.map(lambda publication: replace(publication, title=" ")),  # can never be applied
+)
+WORKERS, PARTITION, COUNTS = st.integers(0, 1), st.integers(0, PARTITIONS - 1), st.integers(1, 5)
+
+
+class Histories(RuleBasedStateMachine):
+    """A log, two workers and two projectors (each a process of its own), one ledger, one index, and the model."""
+
+    template: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="citewell-history-", dir=MEMORY))
+        self.file = self.folder / "ledger.sqlite"
+        shutil.copy(self.template, self.file)
+        self.encoders = {name: HashEncoder(name) for name in ("hash", "other")}
+        self.index = MemoryIndex()
+        self.model = LedgerModel()
+        self.log: list[list[Event]] = [[] for _ in range(PARTITIONS)]
+        self.committed = [0] * PARTITIONS
+        self.recorded: set[Place] = set()
+        self.loaded: list[list[Event]] = []
+        self.dead: list[Event] = []
+        self.backup: tuple[LedgerModel, set[Place], list[Event]] | None = None
+        self.names = iter(range(10**6))
+        self.start()
+
+    def start(self) -> None:
+        databases = [Database(f"sqlite:///{self.file}") for _ in range(2)]
+        self.ledgers = [Ledger(database, Encoders(self.encoders.__getitem__)) for database in databases]
+        self.projectors = [Projector(each.database, each.encoders, self.index, lambda: None) for each in self.ledgers]
+        self.database = databases[0]
+
+    def restart(self, worker: int) -> None:
+        """What a process knew dies with it."""
+        self.ledgers[worker].database.close()
+        database = Database(f"sqlite:///{self.file}")
+        ledger = Ledger(database, Encoders(self.encoders.__getitem__))
+        self.ledgers[worker] = ledger
+        self.projectors[worker] = Projector(database, ledger.encoders, self.index, lambda: None)
+        self.database = self.ledgers[0].database
+
+    # What publishers do
+
+    @rule(body=BODIES)
+    def publish(self, body: Publication | Retraction) -> None:
+        self.append(Event(f"event-{next(self.names)}", body))
+
+    @rule(number=st.integers(0, 100))
+    @precondition(lambda self: any(self.log))
+    def publish_again(self, number: int) -> None:
+        """A publisher that got no answer."""
+        events = [event for partition in self.log for event in partition]
+        self.append(events[number % len(events)])
+
+    @rule(number=st.integers(0, 100))
+    @precondition(lambda self: self.dead)
+    def redrive(self, number: int) -> None:
+        self.append(self.dead[number % len(self.dead)])
+
+    def append(self, event: Event) -> None:
+        self.log[ord(event.body.paper_id[-1]) % PARTITIONS].append(event)
+
+    # What workers do
+
+    @rule(worker=WORKERS, partition=PARTITION, count=COUNTS)
+    def deliver(self, worker: int, partition: int, count: int) -> None:
+        places = self.next_places(partition, count)
+        self.bury(worker, self.apply(worker, places))
+        self.committed[partition] += len(places)
+
+    @rule(
+        worker=WORKERS,
+        partition=PARTITION,
+        count=COUNTS,
+        point=st.sampled_from(["after-encode", "after-ledger-commit"]),
+    )
+    def deliver_and_die(self, worker: int, partition: int, count: int, point: str) -> None:
+        places = self.next_places(partition, count)
+        with at(point, die), pytest.raises(Crash):
+            self.ledgers[worker].apply(self.incoming(places))
+        if point == "after-ledger-commit":
+            self.note(places, self.expected(places))
+        self.restart(worker)
+
+    @rule(worker=WORKERS, partition=PARTITION, count=COUNTS)
+    def deliver_and_die_before_the_dead_letter(self, worker: int, partition: int, count: int) -> None:
+        self.apply(worker, self.next_places(partition, count))
+        self.restart(worker)
+
+    @rule(worker=WORKERS, partition=PARTITION, counts=st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    def deliver_late(self, worker: int, partition: int, counts: tuple[int, int]) -> None:
+        """A worker encodes, sleeps while its partition goes to another, and wakes up."""
+        late = self.next_places(partition, counts[0])
+        with at("after-encode", lambda: self.deliver(1 - worker, partition, counts[1])):
+            results = self.ledgers[worker].apply(self.incoming(late))
+        self.compare(results, self.expected(late))
+        self.note(late, [result.outcome.value for result in results])
+
+    @rule(
+        worker=WORKERS,
+        partition=PARTITION,
+        bounds=st.tuples(st.integers(0, 60), st.integers(1, 8)),
+    )
+    def replay(self, worker: int, partition: int, bounds: tuple[int, int]) -> None:
+        """Any range of the log, also what was not reached yet."""
+        end = min(bounds[0] + bounds[1], len(self.log[partition]))
+        self.bury(worker, self.apply(worker, [(partition, offset) for offset in range(bounds[0], end)]))
+
+    @rule(worker=WORKERS, bodies=st.lists(BODIES, min_size=1, max_size=4))
+    def load(self, worker: int, bodies: list[Publication | Retraction]) -> None:
+        events = [Event("", body) for body in bodies]
+        self.loaded.append(events)
+        self.load_again(worker, events)
+
+    def load_again(self, worker: int, events: list[Event]) -> None:
+        results = self.ledgers[worker].apply([IncomingEvent(SourcedEvent(event)) for event in events])
+        self.compare(results, [self.model.deliver(event) for event in events])
+
+    def next_places(self, partition: int, count: int) -> list[Place]:
+        start = self.committed[partition]
+        return [(partition, offset) for offset in range(start, min(start + count, len(self.log[partition])))]
+
+    def incoming(self, places: list[Place]) -> list[IncomingEvent]:
+        return [IncomingEvent(SourcedEvent(self.event(place), Position("log", *place))) for place in places]
+
+    def event(self, place: Place) -> Event:
+        return self.log[place[0]][place[1]]
+
+    def expected(self, places: list[Place]) -> list[str]:
+        return [self.model.deliver(self.event(place)) for place in places]
+
+    def apply(self, worker: int, places: list[Place]) -> list[Result]:
+        results = self.ledgers[worker].apply(self.incoming(places))
+        self.compare(results, self.expected(places))
+        self.note(places, [result.outcome.value for result in results])
+        return results
+
+    def compare(self, results: list[Result], expected: list[str]) -> None:
+        assert [result.outcome.value for result in results] == expected
+
+    def note(self, places: list[Place], outcomes: list[str]) -> None:
+        self.recorded |= {place for place, outcome in zip(places, outcomes, strict=True) if outcome != "DEAD"}
+
+    def bury(self, worker: int, results: list[Result]) -> None:
+        """The dead letters are delivered; now the ledger may know."""
+        dead = [result for result in results if result.outcome is Outcome.DEAD]
+        self.ledgers[worker].record_dead(dead)
+        for result in dead:
+            assert result.position is not None
+            place = result.position.partition, result.position.offset
+            self.recorded.add(place)
+            self.model.bury(result.event_id)
+            self.dead.append(self.event(place))
+
+    # What projectors do
+
+    @rule(worker=WORKERS)
+    def project(self, worker: int) -> None:
+        asyncio.run(self.projectors[worker].step())
+
+    @rule(worker=WORKERS)
+    def project_and_die(self, worker: int) -> None:
+        with at("after-index-write", die):
+            try:
+                asyncio.run(self.projectors[worker].step())
+            except Crash:
+                self.restart(worker)
+
+    @rule(worker=WORKERS)
+    def project_and_lose_the_answer(self, worker: int) -> None:
+        self.index.fail_after_write = [TimeoutError()]
+        with suppress(TimeoutError):
+            asyncio.run(self.projectors[worker].step())
+        self.index.fail_after_write = []
+
+    @rule(worker=WORKERS)
+    def project_while_events_arrive(self, worker: int) -> None:
+        """Marks made between the write to the index and the end of the old marks must stay."""
+        with at("after-index-write", lambda: self.deliver(1 - worker, 0, 3)):
+            asyncio.run(self.projectors[worker].step())
+
+    # What operators do
+
+    @rule(encoder=st.sampled_from(["hash", "other"]), alpha=st.sampled_from([0.0, 0.3]))
+    @precondition(lambda self: len(self.views()) < 3)
+    def rebuild(self, encoder: str, alpha: float) -> None:
+        start_rebuild(self.database, self.encoders[encoder], ProfileWeights(alpha, 0.4), new_name=self.new_name)
+
+    @rule(worker=WORKERS, steps=st.integers(1, 4))
+    def fill(self, worker: int, steps: int) -> None:
+        for _ in range(steps):
+            filling.fill_step(self.ledgers[worker].database, self.ledgers[worker].encoders)
+
+    @rule(number=st.integers(0, 5))
+    def switch(self, number: int) -> None:
+        views = [view for view in self.views() if view.projected]
+        if views:
+            try_switch(self.database, views[number % len(views)].name)
+
+    @rule(number=st.integers(0, 5))
+    def drop(self, number: int) -> None:
+        others = [view for view in self.views() if not view.serving]
+        if others:
+            name = others[number % len(others)].name
+            if not any(view.projected for view in self.views() if view.name != name):
+                with pytest.raises(FailedPrecondition, match="only one"):
+                    retire_view(self.database, name)
+                return
+            retire_view(self.database, name)
+            if name in self.index.views:
+                asyncio.run(self.index.drop_view(name))
+            forget_view(self.database, name)
+
+    @rule()
+    def back_up(self) -> None:
+        with sqlite3.connect(self.file) as source, sqlite3.connect(self.folder / "backup.sqlite") as target:
+            source.backup(target)
+        source.close()
+        target.close()
+        self.backup = copy.deepcopy((self.model, self.recorded, self.dead))
+
+    @rule()
+    @precondition(lambda self: self.backup)
+    def restore(self) -> None:
+        assert self.backup
+        for ledger in self.ledgers:
+            ledger.database.close()
+        for suffix in ("", "-wal", "-shm"):
+            self.file.with_name(self.file.name + suffix).unlink(missing_ok=True)
+        shutil.copy(self.folder / "backup.sqlite", self.file)
+        self.model, self.recorded, self.dead = copy.deepcopy(self.backup)
+        self.start()
+        adopt_restored(self.database, new_name=self.new_name)
+        # Replay from where the restored ledger is, and load the files again.
+        applied = {position.partition: position.offset for position in self.ledgers[0].applied()}
+        self.committed = [min(self.committed[n], applied.get(n, 0)) for n in range(PARTITIONS)]
+        for events in self.loaded:
+            self.load_again(0, events)
+
+    def new_name(self) -> str:
+        return f"name-{next(self.names)}"
+
+    def views(self) -> list[View]:
+        with self.database.reading() as connection:
+            return read_views(connection)
+
+    # What must hold
+
+    @invariant()
+    def sums_are_the_models_bit_for_bit(self) -> None:
+        for view in self.views():
+            if view.model.state == "READY":
+                assert stored_sums(self.database, view.model.hash) == self.model.sums(self.encoders[view.model.name])
+
+    @invariant()
+    def watermarks_are_true(self) -> None:
+        with self.database.reading() as connection:
+            applied, searchable = progress.applied(connection), progress.searchable(connection)
+            for position in applied:
+                prefix = 0
+                while (position.partition, prefix) in self.recorded:
+                    prefix += 1
+                assert position.offset == prefix
+            for position in searchable:
+                for offset in range(position.offset):
+                    state = progress.event_state(connection, Position("log", position.partition, offset))
+                    assert state.searchable or state.outcome is Outcome.DEAD
+
+    def teardown(self) -> None:
+        try:
+            self.finish()
+        finally:
+            for ledger in self.ledgers:
+                ledger.database.close()
+            shutil.rmtree(self.folder)
+
+    def finish(self) -> None:
+        """Everything ends: nothing is lost, the index shows what the model says, and a replay changes nothing."""
+        for partition in range(PARTITIONS):
+            while self.next_places(partition, 1):
+                self.deliver(0, partition, 7)
+        while filling.fill_step(self.database, self.ledgers[0].encoders):
+            pass
+        self.project_all()
+        self.check_statuses()
+        for view in self.views():
+            if view.projected:
+                self.check_view(view)
+        report = asyncio.run(check_profiles(self.database, self.index, 0, 0, repair=False))
+        assert report.faults == []
+        before = dump(self.database)
+        for partition in range(PARTITIONS):
+            self.apply(1, [(partition, offset) for offset in range(len(self.log[partition]))])
+        assert dump(self.database) == before
+
+    def project_all(self) -> None:
+        async def until_done() -> None:
+            while await self.projectors[0].step():
+                pass
+            await self.projectors[0].step()  # the turn in which a complete view takes over
+
+        asyncio.run(until_done())
+
+    def check_statuses(self) -> None:
+        with self.database.reading() as connection:
+            assert serving_view(connection).projected
+            for partition, events in enumerate(self.log):
+                for offset, event in enumerate(events):
+                    outcome = self.model.outcomes[event.event_id]
+                    for key in (event.event_id, Position("log", partition, offset)):
+                        state = progress.event_state(connection, key)
+                        assert (state.outcome, state.searchable) == (outcome, outcome != "DEAD")
+
+    def check_view(self, view: View) -> None:
+        encoder, published = self.encoders[view.model.name], self.model.published()
+        papers, spans = shown_papers(self.index.papers[view.name]), shown_spans(self.index.spans[view.name])
+        assert papers.keys() == {key for key in published if not self.model.papers[key].retracted}
+        for key, point in papers.items():
+            profile = self.model.profile(encoder, key, view.weights.alpha, view.weights.beta)
+            np.testing.assert_allclose(point.profile, profile, atol=1e-5)
+            told = published[key]
+            assert (point.paper.in_degree, point.paper.revision) == (self.model.in_degree(key), told.revision)
+            assert (point.paper.title, point.paper.abstract) == (told.title, told.abstract)
+            assert (point.paper.published, point.paper.external_ids) == (told.published, told.external_ids)
+        citations = self.model.citations()
+        assert spans.keys() == {(*pair, text) for pair, texts in citations.items() for text in texts}
+        for (citing, _, text), span in spans.items():
+            assert (span.published, span.revision) == (published[citing].published, published[citing].revision)
+            np.testing.assert_allclose(span.vector, encoder.vector(text), atol=1e-6)
+
+
+@pytest.fixture
+def histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Histories]:
+    """The machine, with a migrated ledger to copy, and pieces of work small enough to be interrupted."""
+    monkeypatch.setattr(filling, "PAPERS_ENCODED", 2)
+    monkeypatch.setattr(filling, "PAPERS_SUMMED", 2)
+    database = Database(f"sqlite:///{tmp_path}/template.sqlite")
+    open_ledger(database, HashEncoder(), WEIGHTS)
+    with sqlite3.connect(tmp_path / "template.sqlite") as source, sqlite3.connect(tmp_path / "copy.sqlite") as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    database.close()
+
+    class Ready(Histories):
+        template = tmp_path / "copy.sqlite"
+
+    return Ready
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(3000)
+def test_any_history_ends_as_the_model_says(histories: type[Histories], request: pytest.FixtureRequest) -> None:
+    long: Any = request.config.getoption("--long")
+    run_state_machine_as_test(
+        histories,
+        settings=settings(
+            max_examples=600 if long else 30,
+            stateful_step_count=50 if long else 25,
+            phases=PHASES,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
