@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from citewell.index.accelerator import AcceleratedPoints
 from citewell.index.faiss_index import FaissIndex
@@ -85,9 +85,8 @@ class TwoProcesses(RuleBasedStateMachine):
         self.writers.append(copy)
 
     async def close(self) -> None:
-        for copy in self.writers[1:]:
-            assert isinstance(copy, AcceleratedPoints)
-            await copy.close()
+        for process in (1, 2):
+            await self.copy(process).close()
         await self.store.close()
 
     @rule(process=st.integers(0, 2), batch=st.lists(papers, min_size=1, max_size=40))
@@ -105,32 +104,40 @@ class TwoProcesses(RuleBasedStateMachine):
     @rule(process=st.integers(1, 2))
     def restart_one(self, process: int) -> None:
         async def restart() -> None:
-            copy = self.writers.pop(process)
-            assert isinstance(copy, AcceleratedPoints)
-            await copy.close()
+            await self.copy(process).close()
+            del self.writers[process]
             await self.start_process()
 
         self.run(restart())
 
-    @rule(
-        process=st.integers(1, 2),
-        seed=st.integers(0, 12),
-        limit=st.integers(1, 40),
-        search_filter=filters,
-        wait=st.booleans(),
-    )
-    def search(self, process: int, seed: int, limit: int, search_filter: SearchFilter, wait: bool) -> None:
-        async def both() -> tuple[Answers, Answers]:
-            copy = self.writers[process]
-            assert isinstance(copy, AcceleratedPoints)
-            if wait:
-                await asyncio.wait_for(copy.loaded.wait(), 20)
-            query = Nearest(PROFILE, vector(seed), limit, paper_conditions(search_filter))
-            answers = await ranked(copy, [query])
-            assert answers.engine == "faiss-flat" or not wait
-            return answers, await ranked(self.writers[0], [query])
+    @rule(process=st.integers(1, 2))
+    def wait_until_loaded(self, process: int) -> None:
+        self.run(asyncio.wait_for(self.copy(process).loaded.wait(), 20))
 
-        same_ranking(*self.run(both()))
+    @rule(seed=st.integers(0, 12), limit=st.integers(1, 40), search_filter=filters)
+    def search(self, seed: int, limit: int, search_filter: SearchFilter) -> None:
+        self.compare(Nearest(PROFILE, vector(seed), limit, paper_conditions(search_filter)))
+
+    @invariant()
+    def all_answer_alike(self) -> None:
+        if hasattr(self, "store"):
+            self.compare(Nearest(PROFILE, vector(0), 40))
+
+    def compare(self, query: Nearest) -> None:
+        async def ask(points: Points) -> Answers:
+            return await ranked(points, [query])
+
+        expected = self.run(ask(self.writers[0]))
+        for process in (1, 2):
+            was_loaded = self.copy(process).loaded.is_set()
+            answers = self.run(ask(self.copy(process)))
+            assert answers.engine == "faiss-flat" or not was_loaded
+            same_ranking(answers, expected)
+
+    def copy(self, process: int) -> AcceleratedPoints:
+        copy = self.writers[process]
+        assert isinstance(copy, AcceleratedPoints)
+        return copy
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
