@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from citewell.commands.stack import Stack, choose_ports
-from citewell.demo.corpus import generate, split_of
 from citewell.ingestion.v1 import ingestion_pb2
 from citewell.recommender.v1 import recommender_pb2 as messages
-from citewell.scholarly.contexts import mask
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.publications import Publication
 from citewell.types.messages import date_to_message, publication_to_message
+from tests.demo_world import Asked, divided
 from tests.e2e.client import Client
 
 PAPERS = 300
@@ -26,15 +25,6 @@ _IMPATIENT = {
     "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "1",
     "CITEWELL_RECOMMENDER__BREAKER_REST_SECONDS": "0.5",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A held-out context and the papers that are right there."""
-
-    query: messages.Query
-    published_before: str
-    answers: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +74,8 @@ def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 def _world() -> tuple[list[Publication], tuple[Asked, ...]]:
-    publications, queries = [], []
-    for number, publication in enumerate(generate(PAPERS, SEED)):
-        if split_of(number, PAPERS) != "test":
-            publications.append(publication)
-            continue
-        answers: dict[str, set[str]] = {}
-        for passage in publication.passages:
-            for context in mask(passage):
-                answers.setdefault(context.text, set()).add(context.cited_id)
-        for text, cited in answers.items():
-            query = messages.Query(context=text, title=publication.title, abstract=publication.abstract)
-            queries.append(Asked(query, str(publication.published), frozenset(cited)))
-        publications.append(replace(publication, reference_ids=(), passages=()))
-    return publications, tuple(queries)
+    world = list(divided(PAPERS, SEED))
+    return [publication for publication, _ in world], tuple(asked for _, some in world for asked in some)
 
 
 def _publish(client: Client, publications: list[Publication]) -> None:

@@ -1,0 +1,36 @@
+"""A histogram of durations with the same relative error everywhere, as HdrHistogram keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+# Three of a thousand: each factor of two in 256 buckets.
+_BUCKETS_PER_DOUBLING = 256
+_LEAST_SECONDS = 1e-6
+
+
+class Latencies:
+    """Counts durations; memory depends on their spread, not on their number."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self.count = 0
+
+    def record(self, seconds: float) -> None:
+        self._counts[round(_BUCKETS_PER_DOUBLING * math.log2(max(seconds, _LEAST_SECONDS)))] += 1
+        self.count += 1
+
+    def percentile(self, percent: float) -> float:
+        """The duration in seconds that so many percent stay within; NaN where nothing was recorded."""
+        wanted, seen = math.ceil(self.count * percent / 100), 0
+        for bucket in sorted(self._counts):
+            seen += self._counts[bucket]
+            if seen >= max(wanted, 1):
+                return float(2 ** (bucket / _BUCKETS_PER_DOUBLING))
+        return math.nan
+
+    def row(self) -> str:
+        """Count and percentiles in milliseconds."""
+        shown = "  ".join(f"p{percent:g} {self.percentile(percent) * 1000:.1f}" for percent in (50, 95, 99, 100))
+        return f"{self.count} calls  {shown} ms"
