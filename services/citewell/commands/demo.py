@@ -54,7 +54,7 @@ class Question:
 
 
 def demo(
-    papers: Annotated[int, typer.Option(min=200, help="How many papers to invent.")] = 1000,
+    papers: Annotated[int, typer.Option(min=200, help="How many papers to invent.")] = 600,
     seed: Annotated[int, typer.Option(min=0, help="Which world.")] = 7,
 ) -> None:
     """Starts everything in a temporary folder, loads an invented corpus, asks, publishes, asks again, stops all."""
