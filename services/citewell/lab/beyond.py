@@ -57,7 +57,7 @@ CONTEXT_ONLY = QueryWeights(1.0, 0.0)
 VARIANTS: tuple[Callable[[Experiment], System], ...] = (
     lambda e: e.profiler,
     lambda e: shrunk(e, 1),
-    lambda e: shrunk(e, 4),
+    lambda e: shrunk(e, 3),
     lambda e: several(e, "several vectors: content and every context", chosen.QUERY, content=True),
     lambda e: several(e, "nearest train context", CONTEXT_ONLY, content=False),
     lambda e: e.lexical_profile(
@@ -69,15 +69,18 @@ VARIANTS: tuple[Callable[[Experiment], System], ...] = (
     lambda e: e.lexical_profile("lexical profile, all words alike", terms=replace(chosen.TERMS, floor=1.0)),
     lambda e: e.lexical_profile("lexical profile, near words count more"),
     lambda e: RankFusion("eq. 3 and lexical profile, ranks fused (k = 60)", [e.profiler, e.lexical_profile()], e),
-    lambda e: fused(e, "eq. 3 and lexical profile, scores fused", (chosen.LEXICAL, e.lexical_profile())),
+    lambda e: fused(e, "HYBRID: eq. 3 and lexical profile, scores fused", (chosen.LEXICAL, e.lexical_profile())),
+    lambda e: Fusion(
+        "the same with shrinkage κ = 3",
+        [(1.0, shrunk(e, 3)), (chosen.LEXICAL, e.lexical_profile())],
+    ),
     lambda e: fused(e, "eq. 3 and popularity", (0.02, popularity(e))),
-    lambda e: fused(e, "scores fused, and popularity", (chosen.LEXICAL, e.lexical_profile()), (0.01, popularity(e))),
+    lambda e: fused(e, "HYBRID and popularity", (chosen.LEXICAL, e.lexical_profile()), (0.02, popularity(e))),
     lambda e: fused(
         e,
-        "scores fused, and nearest train context",
+        "HYBRID and nearest train context",
         (chosen.LEXICAL, e.lexical_profile()),
         (0.1, several(e, "nearest", CONTEXT_ONLY, content=False)),
     ),
-    lambda e: e.hybrid,
 )
 """Each is measured on validation; the report's table keeps this order."""

@@ -13,11 +13,11 @@ from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_t
 from citewell.lab.lexical import FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
-from citewell.lab.systems import Fusion, Popularity, Profiler, SeveralVectors, System
+from citewell.lab.systems import Fusion, Profiler, System
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
-from citewell.profiler.profiles import ProfileWeights, QueryWeights
+from citewell.profiler.profiles import ProfileWeights
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -83,16 +83,8 @@ class Experiment:
 
     @property
     def hybrid(self) -> Fusion:
-        """The best of what goes beyond eq. 3, to be served as HYBRID."""
-        parts: list[tuple[float, System]] = [(1.0, self.profiler), (chosen.LEXICAL, self.lexical_profile())]
-        if chosen.POPULARITY:
-            parts.append((chosen.POPULARITY, Popularity("popularity", self.data, self.known)))
-        if chosen.NEAREST:
-            nearest = SeveralVectors(
-                "nearest", self.data, self.vectors, self.known, QueryWeights(1.0, 0.0), content=False
-            )
-            parts.append((chosen.NEAREST, nearest))
-        return Fusion("hybrid", parts)
+        """The best of what goes beyond eq. 3, to be served as HYBRID: eq. 5 plus the weighted lexical profile."""
+        return Fusion("hybrid", [(1.0, self.profiler), (chosen.LEXICAL, self.lexical_profile())])
 
 
 def prepare(
