@@ -6,7 +6,8 @@ import json
 import tempfile
 import time
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,7 @@ class Question:
 
 
 def demo(
-    papers: Annotated[int, typer.Option(min=200, help="How many papers to invent.")] = 600,
+    papers: Annotated[int, typer.Option(min=200, help="How many papers to invent.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Which world.")] = 7,
 ) -> None:
     """Starts everything in a temporary folder, loads an invented corpus, asks, publishes, asks again, stops all."""
@@ -84,7 +85,8 @@ def demo(
 
 def _questions(file: Path, addresses: dict[str, str]) -> None:
     with file.open(encoding="utf-8") as lines:
-        chosen = [Question.of(json.loads(line)) for line in islice(lines, 0, QUESTIONS * 5, 5)]
+        drafts = groupby(map(json.loads, lines), key=itemgetter("citing_id"))
+        chosen = [Question.of(next(places)) for _, places in islice(drafts, QUESTIONS)]
     for number, question in enumerate(chosen, 1):
         console.rule(f"Question {number} of {QUESTIONS}")
         console.print(f"[italic]{escape(question.request.query.context)}[/italic]\n")
