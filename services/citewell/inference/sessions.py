@@ -6,11 +6,12 @@ so: `quantization`).
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +65,7 @@ class OpenVinoSession:
     """A graph on OpenVINO's CPU plug-in."""
 
     def __init__(self, graph: Path, threads: int, precision: Precision) -> None:
-        import openvino
-
+        openvino = _openvino()
         hint = "bf16" if precision is Precision.BF16 else "f32"
         config = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
         self._model = openvino.Core().compile_model(str(graph), "CPU", config)
@@ -93,6 +93,14 @@ def open_session(graph: Path, runtime: Runtime, precision: Precision, threads: i
 
 def cpu_has_bf16() -> bool:
     """Whether OpenVINO computes in bf16 on this CPU (elsewhere it would only emulate it, slowly)."""
+    return "BF16" in _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def _openvino() -> Any:
+    """OpenVINO without its telemetry, which at every import forks the process, running gRPC threads and all, to report
+    over the network: now and then a start hung for ever.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None = cannot be imported
     import openvino
 
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return openvino
