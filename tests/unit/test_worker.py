@@ -86,7 +86,8 @@ class MemoryLog:
         raise NotImplementedError
 
     async def find_dead_letters(self, positions: Sequence[LogPosition]) -> list[DeadLetter]:
-        raise NotImplementedError
+        self.faults.strike()
+        return [self.letters[position] for position in positions if position in self.letters]
 
     async def count_dead_letters(self) -> int:
         return len(self.letters)
@@ -132,17 +133,18 @@ class MemoryLedger:
     """Takes events in order and one at a time in effect; those whose number is in `dead` it can never take."""
 
     def __init__(self, log: MemoryLog, dead: frozenset[int], faults: Faults) -> None:
-        self._log, self._dead, self.faults = log, dead, faults
+        self._log, self.dead, self.faults = log, dead, faults
         self.first_applied: list[LogPosition] = []
         self.batches: list[int] = []
 
     async def apply(self, records: Sequence[Record]) -> list[Verdict]:
+        assert not self._log.letters.keys() & {record.position for record in records}, "the dead were judged again"
         self.faults.strike()  # before anything was done
         await asyncio.sleep(0)
         self.batches.append(len(records))
         verdicts = []
         for record in records:
-            if record.position.offset in self._dead:
+            if record.position.offset in self.dead:
                 verdicts.append(Verdict(Outcome.DEAD, record.key, "paper", "BAD", "never"))
                 continue
             known = record.position in self._log.effective
@@ -283,6 +285,19 @@ async def test_it_says_when_only_an_operator_can_help_and_goes_on_by_itself() ->
     await run_until(worker, lambda: log.done)
     assert told == ["the worker stands still: the ledger is of another log"]
     worker.check()
+
+
+async def test_what_is_dead_stays_dead_when_it_comes_again() -> None:
+    log = MemoryLog([3], Faults())
+    ledger = MemoryLedger(log, frozenset({1}), Faults())
+    worker = worker_on(log, ledger, Naps())
+    first = [Outcome.APPLIED, Outcome.DEAD, Outcome.APPLIED]
+    assert await worker.deliver(log.records[0]) == first
+    ledger.dead = frozenset()  # by now it could be applied
+    log.recorded_dead.clear()
+    assert await worker.deliver(log.records[0]) == [Outcome.DUPLICATE, Outcome.DEAD, Outcome.DUPLICATE]
+    assert log.recorded_dead == {log.records[0][1].position}
+    assert await worker.deliver(log.records[0][1:2]) == [Outcome.DEAD]
 
 
 async def test_a_defect_of_ours_is_retried_too() -> None:

@@ -77,7 +77,7 @@ class LedgerClient:
     async def state(self, position: LogPosition, *, wait: bool) -> EventState | None:
         """What became of the event there, None if not seen yet; `wait` = answer when it is searchable or dead."""
         request = ledger_pb2.GetEventStateRequest(position=position_to_message(position), wait=wait)
-        response = await invoke(self._stub.GetEventState, request, "event_state")
+        response = await invoke(self._stub.GetEventState, request, "event_state", wait_for_ready=wait)
         if response.outcome == ledger_pb2.EVENT_OUTCOME_UNSPECIFIED:
             return None
         return EventState(_verdict(response), response.searchable)

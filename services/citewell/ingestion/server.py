@@ -234,12 +234,12 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
                 records = await _in_time(self._log.read(partition, first, end, REPLAY_BATCH), "read")
                 if not records:
                     break
-                for verdict in await _in_time(self._worker.deliver(records), "apply"):
+                for outcome in await _in_time(self._worker.deliver(records), "apply"):
                     response.delivered += 1
-                    response.applied += verdict.outcome is Outcome.APPLIED
-                    response.duplicates += verdict.outcome is Outcome.DUPLICATE
-                    response.superseded += verdict.outcome is Outcome.SUPERSEDED
-                    response.dead += verdict.outcome is Outcome.DEAD
+                    response.applied += outcome is Outcome.APPLIED
+                    response.duplicates += outcome is Outcome.DUPLICATE
+                    response.superseded += outcome is Outcome.SUPERSEDED
+                    response.dead += outcome is Outcome.DEAD
                 first = records[-1].position.offset + 1
         return response
 

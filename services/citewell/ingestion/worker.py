@@ -160,19 +160,25 @@ class Worker:
         self._halted.pop(partition, None)
         return 0
 
-    async def deliver(self, records: Sequence[Record]) -> list[Verdict]:
-        """Every record took effect, or is a dead letter that the ledger knows of, when this returns."""
-        verdicts = await self._ledger.apply(records)
-        letters = [
-            DeadLetter(record, verdict.event_id, verdict.paper_id, verdict.reason, verdict.message, self._now())
-            for record, verdict in zip(records, verdicts, strict=True)
-            if verdict.outcome is Outcome.DEAD
-        ]
-        for letter in letters:
-            await self._log.bury(letter)
+    async def deliver(self, records: Sequence[Record]) -> list[Outcome]:
+        """Every record took effect, or is a dead letter that the ledger knows of, when this returns.
+
+        What was dead stays dead when it comes again: only a re-drive lets the ledger judge it anew.
+        """
+        positions = [record.position for record in records]
+        letters = {letter.record.position: letter for letter in await self._log.find_dead_letters(positions)}
+        alive = [record for record in records if record.position not in letters]
+        judged = await self._ledger.apply(alive) if alive else []
+        for record, verdict in zip(alive, judged, strict=True):
+            metrics.delivered.add(1, {"outcome": verdict.outcome.value})
+            if verdict.outcome is Outcome.DEAD:
+                letter = DeadLetter(
+                    record, verdict.event_id, verdict.paper_id, verdict.reason, verdict.message, self._now()
+                )
+                await self._log.bury(letter)
+                letters[record.position] = letter
         if letters:
             faults.point("during-dead-letter")
-            await self._ledger.record_dead(letters)
-        for verdict in verdicts:
-            metrics.delivered.add(1, {"outcome": verdict.outcome.value})
-        return verdicts
+            await self._ledger.record_dead(list(letters.values()))
+        outcomes = {record.position: verdict.outcome for record, verdict in zip(alive, judged, strict=True)}
+        return [outcomes.get(position, Outcome.DEAD) for position in positions]
