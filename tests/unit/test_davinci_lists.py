@@ -79,6 +79,18 @@ def test_negatives_are_distinct_listed_and_never_the_cited_paper(seed: int, coun
     assert np.count_nonzero(drawn <= 20) >= round(count * share)
 
 
+def test_easy_negatives_come_from_other_lists() -> None:
+    papers = np.arange(60, dtype=np.int32).reshape(3, 20)
+    rows, gold = np.zeros(3, np.int32), np.array([3, 25, 45], np.int32)
+    lists = CandidateLists(rows, papers, np.zeros((3, 20), np.float32), gold, np.zeros(3, np.float32))
+    sampling = NegativeSampling(4, hard_share=0.25, hard_depth=5, easy_share=0.5)
+    for seed in range(20):
+        drawn = sampling.draw(lists, 0, np.random.default_rng(seed))
+        assert len(set(drawn.tolist())) == 4
+        assert np.count_nonzero(drawn >= 20) == 2
+        assert drawn[0] <= 5
+
+
 def test_lists_survive_a_file(tmp_path: Path) -> None:
     LISTS.save(tmp_path / "lists.npz")
     read = CandidateLists.load(tmp_path / "lists.npz")

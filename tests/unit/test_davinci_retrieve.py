@@ -80,7 +80,7 @@ def test_evaluation_lists_do_not_change_with_the_correction(experiment: Experime
 
 
 def test_a_run_gets_the_sample_its_settings_name(experiment: Experiment) -> None:
-    settings = TrainSettings(train_queries=7, validation_queries=4, depth=6)
+    settings = TrainSettings(train_queries=7, validation_queries=4, depth=6, inject=True)
     data = training_data(settings, experiment, quiet)
     assert data.lists.papers.shape == (7, 6)
     assert data.validation.papers.shape == (4, 6)
@@ -92,6 +92,17 @@ def test_a_run_gets_the_sample_its_settings_name(experiment: Experiment) -> None
     texts = training_data(said, experiment, quiet).texts
     assert texts.mentions is not None
     assert texts.mentions.count == 3
+
+
+def test_unless_positives_are_injected_every_training_list_holds_its_cited_paper(experiment: Experiment) -> None:
+    settings = TrainSettings(train_queries=30, validation_queries=10, depth=20)
+    kept, injected = (
+        training_data(dataclasses.replace(settings, inject=inject), experiment, quiet) for inject in (False, True)
+    )
+    assert 0 < len(kept.lists) < len(injected.lists) == 30
+    assert (kept.lists.gold_position < 20).all()
+    # Validation queries stay, found or not: leaving them out would flatter the model.
+    np.testing.assert_array_equal(kept.validation.queries, injected.validation.queries)
 
 
 def test_only_the_profiler_can_be_asked_to_leak(experiment: Experiment) -> None:

@@ -93,16 +93,21 @@ class NegativeSampling:
 
     count: int = 4
     """n of eq. 11."""
-    hard_share: float = 0.5
-    """Share drawn from the head of the list; the rest comes from the whole list."""
+    hard_share: float = 0.0
+    """Share drawn from the head of the list; the rest comes from the whole list. Heads that read a prior then learn
+    that the head of a list is worse than it is: eq. 11 draws evenly, and so does the default."""
     hard_depth: int = 20
     """How far the head of the list reaches."""
+
+    easy_share: float = 0.0
+    """Share drawn from other queries' lists: matching of topics is learned first, in a run that others start from."""
 
     def draw(self, lists: CandidateLists, row: int, rng: np.random.Generator) -> Ints:
         """`count` different papers of the list that are not the cited one; fewer only if the list has fewer."""
         pool = lists.papers[row]
         pool = pool[(pool >= 0) & (pool != lists.gold[row])]
-        head = pool[: self.hard_depth]
-        hard = rng.permutation(head)[: round(self.count * self.hard_share)]
-        rest = rng.permutation(pool[~np.isin(pool, hard)])[: self.count - len(hard)]
-        return np.concatenate([hard, rest]).astype(np.int32)
+        hard = rng.permutation(pool[: self.hard_depth])[: round(self.count * self.hard_share)]
+        others = np.setdiff1d(lists.papers[rng.integers(0, len(lists), 4 * self.count)], [*pool, lists.gold[row], -1])
+        easy = rng.permutation(others)[: round(self.count * self.easy_share)]
+        rest = rng.permutation(pool[~np.isin(pool, hard)])[: self.count - len(hard) - len(easy)]
+        return np.concatenate([hard, easy, rest]).astype(np.int32)

@@ -81,5 +81,7 @@ def training_data(settings: TrainSettings, experiment: Experiment, on_progress: 
         )
         for each, count in ((train, settings.train_queries), (validation, settings.validation_queries))
     ]
+    if not settings.inject:
+        lists[0] = lists[0].take(np.flatnonzero(lists[0].gold_position < settings.depth))
     shown = settings.mentions if settings.budget.mentions else 0
     return TrainingData(lists[0], lists[1], pair_texts(experiment, shown))
