@@ -66,8 +66,9 @@ def _load(name: str, entry: Entry) -> Any:
     module = importlib.import_module(f"citewell.commands.{module_name}")
     app = getattr(module, "app", None)
     if app is None:
-        app = typer.Typer(add_completion=False)
+        app = typer.Typer()
         app.command(help=entry.help)(getattr(module, module_name))
+    app._add_completion = False  # a subcommand has none of its own
     return typer.main.get_command(app)
 
 
