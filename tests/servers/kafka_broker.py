@@ -118,7 +118,7 @@ class KafkaBroker:
 
     def _format(self) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster, "--standalone"]
+        command = [*self._java(), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--standalone"]
         done = subprocess.run([*command, "-c", str(self._properties)], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the broker's folder could not be formatted: {done.stderr or done.stdout}")

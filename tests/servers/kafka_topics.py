@@ -6,8 +6,8 @@ import uuid
 
 from kafka import KafkaAdminClient
 
-from citewell.ingestion.kafka_clients import KafkaSettings
-from citewell.ingestion.kafka_topics import apply, wanted_topics
+from citewell.ingestion.kafka_settings import KafkaSettings
+from citewell.ingestion.kafka_topics import mend, wanted_topics
 from tests.servers.kafka_broker import KafkaBroker
 
 
@@ -23,7 +23,7 @@ def fresh_topics(broker: KafkaBroker, partitions: int, **changes: object) -> Kaf
     )
     admin = KafkaAdminClient(**settings.client())
     try:
-        apply(admin, wanted_topics(settings, partitions, replication=1))
+        mend(admin, wanted_topics(settings, partitions, replication=1))
     finally:
         admin.close()
     return settings.model_copy(update=changes)

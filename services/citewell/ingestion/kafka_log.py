@@ -15,26 +15,29 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
-from kafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+from kafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from citewell.ingestion.kafka_clients import (
+from citewell.ingestion.kafka_calls import (
     BlockingCalls,
     GiveUp,
-    KafkaSettings,
+    await_broker,
     end_process,
-    milliseconds,
+    in_our_words,
     patiently,
     translated,
 )
 from citewell.ingestion.kafka_member import KafkaMember
+from citewell.ingestion.kafka_settings import KafkaSettings, milliseconds
 from citewell.ingestion.log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
-from citewell.runtime.errors import Overloaded, Unavailable
+from citewell.runtime.errors import Overloaded
 
 T = TypeVar("T")
 
 MOST_WAITING = 20_000
 """Appends accepted while the broker is slow; more are refused as Overloaded."""
 LINGER_MILLISECONDS = 2
+MOST_BLOCKED_MILLISECONDS = 1_000
+"""An append waits for so long for a broker to appear, and with it those behind it."""
 _DEAD = "citewell-dead-"
 """Prefix of the headers that a dead letter carries beside those of its record."""
 
@@ -77,7 +80,7 @@ class KafkaLog:
             max_partition_fetch_bytes=settings.most_message_megabytes << 20,
         )
         try:
-            self._reader.bootstrap(timeout_ms=milliseconds(settings.request_seconds))
+            await_broker(self._reader, settings.request_seconds)
             self._admin = KafkaAdminClient(**client)
             described = {topic["name"]: topic for topic in self._admin.describe_topics([self._topic, self._dead_topic])}
             for name in (self._topic, self._dead_topic):
@@ -100,7 +103,7 @@ class KafkaLog:
             acks="all",
             linger_ms=LINGER_MILLISECONDS,
             delivery_timeout_ms=milliseconds(settings.delivery_seconds),
-            max_block_ms=milliseconds(settings.request_seconds),
+            max_block_ms=MOST_BLOCKED_MILLISECONDS,
             max_request_size=settings.most_message_megabytes << 20,
         )
 
@@ -112,7 +115,10 @@ class KafkaLog:
 
     def _close_producer(self) -> None:
         if self._producer is not None:
-            self._producer.close(timeout=self._settings.request_seconds)
+            try:
+                self._producer.close(timeout=self._settings.request_seconds)
+            except KafkaTimeoutError:
+                _abandon(self._producer)
 
     def _close_clients(self) -> None:
         for client in (self._reader, self._admin):
@@ -141,29 +147,30 @@ class KafkaLog:
             if not answer.done():
                 answer.set_exception(error) if error else answer.set_result(result)
 
-        def send() -> None:
-            sent = self._producer.send(topic, value, key=key, headers=headers)
+        def send() -> Any:
+            producer = self._producer
+            sent = producer.send(topic, value, key=key, headers=headers)
             sent.add_callback(lambda result: loop.call_soon_threadsafe(settle, result))
             sent.add_errback(lambda error: loop.call_soon_threadsafe(settle, None, error))
+            return producer
 
         self._waiting += 1
         try:
-            await loop.run_in_executor(self._sending, send)
-            async with asyncio.timeout(self._settings.delivery_seconds + self._settings.request_seconds):
-                return await answer
-        except TimeoutError:
-            raise Unavailable(f"Kafka did not answer within {self._settings.delivery_seconds:.0f} s") from None
-        except KafkaError as error:
-            if not isinstance(error, KafkaTimeoutError | MessageSizeTooLargeError) and not error.retriable:
-                await loop.run_in_executor(self._sending, self._renew_producer)
-            raise translated(error) from error
+            producer = await in_our_words(loop.run_in_executor(self._sending, send))
+            try:
+                async with asyncio.timeout(self._settings.delivery_seconds + self._settings.request_seconds):
+                    return await answer
+            except (KafkaError, TimeoutError) as error:
+                await loop.run_in_executor(self._sending, self._replace, producer)
+                raise translated(error) from error
         finally:
             self._waiting -= 1
 
-    def _renew_producer(self) -> None:
-        """A producer that lost its place in the sequence of its records refuses all that follows."""
-        self._producer.close(timeout=0)
-        self._producer = self._new_producer()
+    def _replace(self, producer: Any) -> None:
+        """A producer one of whose records failed has lost its place in their sequence: what follows would fail, too."""
+        if producer is self._producer:
+            self._producer = self._new_producer()
+            _abandon(producer)
 
     # -- reading
 
@@ -298,6 +305,13 @@ class KafkaLog:
             told["message"],
             datetime.fromisoformat(told["recorded"]),
         )
+
+
+def _abandon(producer: Any) -> None:
+    """Closes a producer without waiting for what it holds; close(0) by itself gives up before it has closed."""
+    producer._sender.force_close()
+    with suppress(KafkaTimeoutError):
+        producer.close(timeout=1)
 
 
 def _identity(described: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -28,7 +28,8 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from citewell.ingestion.kafka_clients import BlockingCalls, GiveUp, KafkaSettings, milliseconds, translated
+from citewell.ingestion.kafka_calls import BlockingCalls, GiveUp, await_broker, translated
+from citewell.ingestion.kafka_settings import KafkaSettings, milliseconds
 from citewell.ingestion.log import Claim, ClaimLost, LogBroken, Record
 from citewell.runtime.errors import CitewellError, Unavailable
 from citewell.runtime.telemetry import logger
@@ -58,6 +59,8 @@ class KafkaMember:
         self._held: dict[int, Claim] = {}
         self._leaving: set[int] = set()
         self._buffers: dict[int, deque[Record]] = {}
+        self._told, self._heard = Counter[int](), Counter[int]()
+        """Records the poller told of, and those the loop heard of: the difference is on its way into the buffers."""
         self._handed: dict[int, int] = {}
         """End of what was handed out, by partition."""
         self._done: dict[int, int] = {}
@@ -94,7 +97,7 @@ class KafkaMember:
             max_partition_fetch_bytes=settings.most_message_megabytes << 20,
         )
         try:
-            consumer.bootstrap(timeout_ms=milliseconds(settings.request_seconds))
+            await_broker(consumer, settings.request_seconds)
             consumer.subscribe([self._topic], listener=_Listener(self))
             # A leader that does not know the topic yet would share out nothing until its metadata is refreshed.
             if not consumer.partitions_for_topic(self._topic):
@@ -199,9 +202,8 @@ class KafkaMember:
                 self._consumer.close(autocommit=False, timeout_ms=milliseconds(self._settings.request_seconds))
 
     def _poll_once(self) -> None:
-        full = {partition for partition, buffer in list(self._buffers.items()) if len(buffer) >= FULL} | set(
-            self._broken
-        )
+        full = {partition for partition, buffer in list(self._buffers.items()) if self._is_full(partition, buffer)}
+        full |= set(self._broken)
         try:
             for held in self._consumer.assignment():
                 if held.partition in full:
@@ -221,7 +223,11 @@ class KafkaMember:
             self._closing.wait(POLL_SECONDS)
         else:
             for held, records in polled.items():
+                self._told[held.partition] += len(records)
                 self._tell(self._take_in, held.partition, [self._record(record) for record in records])
+
+    def _is_full(self, partition: int, buffer: deque[Record]) -> bool:
+        return len(buffer) + self._told[partition] - self._heard[partition] >= FULL
 
     def _tell(self, what: Callable[..., object], *said: object) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
@@ -237,6 +243,7 @@ class KafkaMember:
         if partition in self._held:
             self._buffers[partition].extend(records)
             self._notify()
+        self._heard[partition] += len(records)
 
     def _break(self, partitions: Iterable[int], why: str) -> None:
         for partition in partitions:

@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from citewell.ingestion.kafka_clients import KafkaSettings
+from citewell.ingestion.kafka_settings import KafkaSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def wanted_topics(settings: KafkaSettings, partitions: int, replication: int) ->
     ]
 
 
-def apply(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
+def mend(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
     """Makes what is missing and mends the configuration of what is there; says what it did."""
     present = {topic["name"]: topic for topic in admin.describe_topics() if topic["partitions"]}
     done = []

@@ -1,4 +1,4 @@
-"""How citewell speaks to Kafka: connection settings, errors in our words, and threads that never hang unnoticed.
+"""Calls to Kafka's client: errors in our words, and threads that never hang unnoticed.
 
 kafka-python blocks; each kind of call has a thread of its own. A call that outlives all of its own timeouts is stuck
 for good (seen in commits after outages), and what holds a partition but does not move is worse than what is gone: the
@@ -9,37 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from kafka.errors import (
     AuthorizationError,
     KafkaError,
+    KafkaTimeoutError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     RecordListTooLargeError,
     SaslAuthenticationFailedError,
     UnknownTopicOrPartitionError,
 )
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from citewell.ingestion.log import LogBroken
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Unavailable
 from citewell.runtime.telemetry import logger
 
 T = TypeVar("T")
+GiveUp = Callable[[str], object]
+
 
 def end_process(what: str) -> NoReturn:
     """Exits with EX_SOFTWARE; a stuck thread would survive a polite end."""
     logger.critical("stuck in Kafka's client, ending the process", call=what)
     os._exit(70)
-
-
-GiveUp = Callable[[str], object]
 
 
 class BlockingCalls:
@@ -64,6 +61,15 @@ class BlockingCalls:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False)
+
+
+def await_broker(client: Any, seconds: float) -> None:
+    """Returns once this consumer found a broker. Its own bootstrap() may wait for ever in spite of its timeout."""
+    end = time.monotonic() + seconds
+    while not client._manager.bootstrapped:
+        if time.monotonic() > end:
+            raise KafkaTimeoutError(f"no broker answers at {','.join(client.config['bootstrap_servers'])}")
+        time.sleep(0.02)
 
 
 def patiently(call: Callable[[], T], seconds: float) -> T:
