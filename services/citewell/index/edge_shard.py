@@ -56,7 +56,7 @@ def create_shard(path: Path, kind: Kind, dimension: int) -> None:
     shard = edge.EdgeShard.create(str(path), edge.EdgeConfig(vectors=vectors, sparse_vectors=sparse))
     for name in PAPER_KEYWORDS if kind is Kind.PAPERS else SPAN_KEYWORDS:
         shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Keyword))
-    for name in INTEGERS:
+    for name in (*INTEGERS, "change"):
         shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Integer))
     shard.close()
 

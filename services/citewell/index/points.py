@@ -22,7 +22,7 @@ PROFILE, CONTENT, LEXICAL, SPAN = "profile", "content", "lexical", "span"
 # Indexed payload fields: every one that may be filtered or ordered by.
 PAPER_KEYWORDS, SPAN_KEYWORDS = ("venue",), ("cited_id", "citing_id")
 # `hidden` is 0 or 1: the embedded engine answers a range over an integer index 20 times as fast as a boolean match.
-INTEGERS = ("hidden", "last_day", "year", "change")
+INTEGERS = ("hidden", "last_day", "year")
 
 _NAMESPACE = uuid.UUID("5a6be1f6-6a3c-5d2f-9d0c-0f9a4f6f0c11")
 

@@ -9,12 +9,10 @@ import grpc
 import numpy as np
 
 from citewell import __version__
-from citewell.index.accelerator import AcceleratedStore
 from citewell.index.index import EvidenceSearch, Index, Search
 from citewell.index.points import CONTENT, LEXICAL, PROFILE, SCHEMA_VERSION, PaperPoint, SpanPoint, Sparse, Vector
-from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.settings import IndexSettings
-from citewell.index.store import Store
+from citewell.index.stores import configured_store
 from citewell.index.v1 import index_pb2 as pb
 from citewell.index.v1 import index_pb2_grpc
 from citewell.index.views import View
@@ -37,27 +35,13 @@ _FIELDS: dict[int, str] = {
 }
 
 
-def open_store(settings: IndexSettings) -> Store:
-    """The store that the settings name, not yet open."""
-    store = EdgeStore(
-        settings.folder,
-        min_free_bytes=settings.min_free_megabytes << 20,
-        owner_wait_seconds=settings.owner_wait_seconds,
-    )
-    if settings.accelerator == "none":
-        return store
-    return AcceleratedStore(
-        store, settings.accelerator, threads=settings.search_threads, feed_seconds=settings.feed_seconds
-    )
-
-
 class IndexServer(index_pb2_grpc.IndexServiceServicer):
     """The index service. Calls that come while the store opens wait for it within their deadline."""
 
     grpc_services = ("citewell.index.v1.IndexService",)
 
     def __init__(self, settings: IndexSettings) -> None:
-        self._store = open_store(settings)
+        self._store = configured_store(settings)
         self._index = Index(self._store)
         self._open = asyncio.Event()
 

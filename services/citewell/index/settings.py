@@ -5,10 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from citewell.runtime.settings import ServiceSettings
+
+
+class QdrantSettings(BaseModel):
+    """A Qdrant server or cluster, 1.17 or later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    url: str = "http://127.0.0.1:6333"
+    """REST address of the server or of the cluster's load balancer; https:// speaks TLS."""
+    grpc_port: int = Field(6334, ge=1, le=65535)
+    """Port of the server's gRPC interface, on the same host."""
+    api_key: SecretStr = SecretStr("")
+    """Key that may read and write; empty = none."""
+    prefix: str = Field("citewell", pattern="^[a-z0-9][a-z0-9-]{0,31}$")
+    """Begins the names of all our collections, and is the alias of the served one."""
+    shards: int = Field(1, ge=1, le=64)
+    """Shards of each new collection: a multiple of the number of nodes."""
+    replicas: int = Field(1, ge=1, le=16)
+    """Copies of each shard; 2 or more survive the loss of a node."""
+    write_consistency: int = Field(1, ge=1, le=16)
+    """How many copies must have a write before it is acknowledged."""
+    strict: bool = True
+    """Let the server refuse what we never ask for: filters without an index, huge requests."""
+    exact: bool = False
+    """Always look at every vector instead of the graph and the int8 copies."""
 
 
 class IndexSettings(ServiceSettings):
@@ -16,8 +41,10 @@ class IndexSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="CITEWELL_INDEX__")
 
-    store: Literal["edge"] = "edge"
-    """Who keeps the points: edge = qdrant-edge in this process."""
+    store: Literal["edge", "qdrant"] = "edge"
+    """Who keeps the points: edge = qdrant-edge in this process, qdrant = a Qdrant server."""
+    qdrant: QdrantSettings = QdrantSettings()
+    """Where the Qdrant server is and how its collections are spread."""
     folder: Path = Path("data/index")
     """Where the embedded store keeps its points."""
     min_free_megabytes: int = Field(256, ge=0)

@@ -1,0 +1,280 @@
+"""One set of points on a Qdrant server, behind the Points port."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+import grpc
+import httpx
+import numpy as np
+from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.http.exceptions import ApiException
+
+from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
+from citewell.index.points import Point, Sparse, Vector
+from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page
+from citewell.runtime.deadlines import budget
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, Overloaded, Unavailable
+
+ENGINE = "qdrant"
+WRITE_CHUNK, READ_CHUNK = 256, 1000
+OVERSAMPLING = 2.0
+"""Quantised vectors choose so many times the limit, the full ones decide."""
+
+T = TypeVar("T")
+
+
+async def ask(call: Awaitable[T]) -> T:
+    """The server's answer within what is left of the caller's deadline, or an error of our tree."""
+    left = budget("the store")
+    try:
+        async with asyncio.timeout(None if math.isinf(left) else left):
+            return await call
+    except TimeoutError:
+        raise DeadlineExceeded("the store did not answer in time", stage="store") from None
+    except grpc.RpcError as error:
+        raise _meaning(error) from error
+    except QdrantException as error:
+        raise Overloaded("the store asks to be called less often") from error
+    except (ApiException, httpx.TransportError) as error:
+        raise Unavailable("the store does not answer", stage="store") from error
+
+
+def _meaning(error: Any) -> CitewellError:
+    code = error.code()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded("the store did not answer in time", stage="store")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return Overloaded("the store asks to be called less often")
+    return Unavailable(f"the store does not answer: {code.name}", stage="store")
+
+
+class ChangeLog:
+    """A numbered log of writes, without gaps, shared by every index process.
+
+    An entry is inserted only where none is, so the next number goes to exactly one writer. A writer adds its entry
+    after its points and before it answers: one that dies between the two was not acknowledged and is sent again.
+    """
+
+    def __init__(self, client: AsyncQdrantClient, collection: str) -> None:
+        self._client, self._collection = client, collection
+        self._number = 0
+        self._writer = uuid.uuid4().hex
+
+    async def number(self) -> int:
+        """The last entry's number."""
+        if not self._number:
+            order = models.OrderBy(key="number", direction=models.Direction.DESC)
+            last, _ = await ask(self._client.scroll(self._collection, limit=1, order_by=order))
+            self._number = int(last[0].payload["number"]) if last and last[0].payload else 0
+        await self._entries(self._number)
+        return self._number
+
+    async def append(self, kind: Kind, ids: Collection[UUID]) -> None:
+        entry_id = f"{self._writer}:{uuid.uuid4().hex}"
+        number = await self.number()
+        while True:
+            number += 1
+            payload = {"number": number, "entry": entry_id, "kind": kind.value, "ids": [str(id_) for id_ in ids]}
+            insert = models.PointsList(
+                points=[models.PointStruct(id=number, vector={}, payload=payload)],
+                update_mode=models.UpdateMode.INSERT_ONLY,
+            )
+            await ask(
+                self._client.batch_update_points(
+                    self._collection,
+                    [models.UpsertOperation(upsert=insert)],
+                    wait=True,
+                    ordering=models.WriteOrdering.STRONG,
+                )
+            )
+            [stored] = await ask(
+                self._client.retrieve(self._collection, [number], consistency=models.ReadConsistencyType.MAJORITY)
+            )
+            if stored.payload and stored.payload["entry"] == entry_id:
+                self._number = max(self._number, number)
+                return
+
+    async def since(self, after: int, kind: Kind) -> Changes:
+        number = after
+        ids: set[UUID] = set()
+        for entry in await self._entries(after):
+            number = int(entry["number"])
+            if entry["kind"] == kind.value:
+                ids.update(UUID(id_) for id_ in entry["ids"])
+        return Changes(number, frozenset(ids))
+
+    async def _entries(self, after: int) -> list[dict[str, Any]]:
+        """Entries in the order of their numbers; ids of a collection are scrolled in that order."""
+        entries: list[dict[str, Any]] = []
+        start: Any = after + 1
+        while start is not None:
+            found, start = await ask(
+                self._client.scroll(
+                    self._collection,
+                    offset=start,
+                    limit=READ_CHUNK,
+                    consistency=models.ReadConsistencyType.MAJORITY,
+                )
+            )
+            entries += [record.payload or {} for record in found]
+        if entries:
+            self._number = max(self._number, int(entries[-1]["number"]))
+        return entries
+
+
+class QdrantPoints:
+    """The points of one collection."""
+
+    def __init__(self, client: AsyncQdrantClient, collection: str, kind: Kind, log: ChangeLog, *, exact: bool) -> None:
+        self._client, self._collection, self._kind, self._log, self._exact = client, collection, kind, log, exact
+
+    async def upsert(self, points: Sequence[Point]) -> int:
+        stale = 0
+        for start in range(0, len(points), WRITE_CHUNK):
+            chunk = points[start : start + WRITE_CHUNK]
+            by_version: dict[int, list[Point]] = defaultdict(list)
+            for point in chunk:
+                by_version[point.version].append(point)
+            operations: list[Any] = [
+                models.UpsertOperation(
+                    upsert=models.PointsList(
+                        points=[_struct(point) for point in same], update_filter=_older_than(version)
+                    )
+                )
+                for version, same in by_version.items()
+            ]
+            await ask(
+                self._client.batch_update_points(
+                    self._collection, operations, wait=True, ordering=models.WriteOrdering.STRONG
+                )
+            )
+            stored = {point.id: point.version for point in await self.read([point.id for point in chunk])}
+            newer = sum(stored[point.id] > point.version for point in chunk)
+            # A repeated write counts as written: its first try may have died before it reached the log.
+            if newer < len(chunk):
+                await self._log.append(self._kind, [point.id for point in chunk])
+            stale += newer
+        return stale
+
+    async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
+        wanted, found = [str(id_) for id_ in ids], []
+        for start in range(0, len(wanted), READ_CHUNK):
+            found += await ask(
+                self._client.retrieve(
+                    self._collection,
+                    wanted[start : start + READ_CHUNK],
+                    with_payload=True,
+                    with_vectors=list(vectors) or False,
+                    consistency=models.ReadConsistencyType.MAJORITY,
+                )
+            )
+        return [_point(record) for record in found]
+
+    async def nearest(self, queries: Sequence[Nearest]) -> Answers:
+        responses = await ask(
+            self._client.query_batch_points(self._collection, [self._request(query) for query in queries])
+        )
+        hits = [
+            [
+                Hit(_point(found), found.score if query.vector is not None else (found.payload or {})["last_day"])
+                for found in response.points
+            ]
+            for query, response in zip(queries, responses, strict=True)
+        ]
+        return Answers(hits, ENGINE, exact=self._exact or all(query.exact for query in queries))
+
+    def _request(self, query: Nearest) -> models.QueryRequest:
+        by: Any
+        if query.vector is None:
+            order = models.OrderBy(key="last_day", direction=models.Direction.DESC)
+            by, using, params = models.OrderByQuery(order_by=order), None, None
+        else:
+            by, using = _vector(query.vector), query.field
+            params = models.SearchParams(
+                exact=self._exact or query.exact,
+                quantization=models.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING),
+            )
+        return models.QueryRequest(
+            query=by,
+            using=using,
+            filter=_filter(query.conditions),
+            params=params,
+            limit=query.limit,
+            with_payload=True,
+        )
+
+    async def page(
+        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
+    ) -> Page:
+        records, next_id = await ask(
+            self._client.scroll(
+                self._collection,
+                scroll_filter=_filter(conditions),
+                limit=limit,
+                offset=str(start) if start else None,
+                with_payload=True,
+                with_vectors=list(vectors) or False,
+            )
+        )
+        return Page([_point(record) for record in records], UUID(str(next_id)) if next_id is not None else None)
+
+    async def count(self, conditions: tuple[Condition, ...] = ()) -> int:
+        counted = await ask(self._client.count(self._collection, count_filter=_filter(conditions), exact=True))
+        return counted.count
+
+    async def change_number(self) -> int:
+        return await self._log.number()
+
+    async def changes(self, after: int) -> Changes:
+        return await self._log.since(after, self._kind)
+
+
+def _older_than(version: int) -> models.Filter:
+    """Points that may be replaced; a point without the key would match no range."""
+    older = models.FieldCondition(key="version", range=models.Range(lt=version))
+    return models.Filter(should=[older, models.IsEmptyCondition(is_empty=models.PayloadField(key="version"))])
+
+
+def _filter(conditions: Sequence[Condition]) -> models.Filter | None:
+    must: list[Any] = []
+    must_not: list[Any] = []
+    for condition in conditions:
+        match condition:
+            case Between(key, least, below):
+                must.append(models.FieldCondition(key=key, range=models.Range(gte=least, lt=below)))
+            case AnyOf(key, values):
+                must.append(models.FieldCondition(key=key, match=models.MatchAny(any=list(values))))
+            case NoneOf(key, values):
+                must_not.append(models.FieldCondition(key=key, match=models.MatchAny(any=list(values))))
+            case NotThese(ids):
+                must_not.append(models.HasIdCondition(has_id=[str(id_) for id_ in ids]))
+    return models.Filter(must=must, must_not=must_not) if conditions else None
+
+
+def _struct(point: Point) -> models.PointStruct:
+    vectors: dict[str, Any] = {name: _vector(vector) for name, vector in point.vectors.items()}
+    return models.PointStruct(id=str(point.id), vector=vectors, payload=point.payload)
+
+
+def _vector(vector: Vector | Sparse) -> Any:
+    if isinstance(vector, Sparse):
+        return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
+    return vector.tolist()
+
+
+def _point(record: Any) -> Point:
+    vectors: dict[str, Vector | Sparse] = {
+        name: Sparse(tuple(vector.indices), tuple(vector.values))
+        if isinstance(vector, models.SparseVector)
+        else np.array(vector, dtype=np.float32)
+        for name, vector in (record.vector or {}).items()
+    }
+    return Point(UUID(str(record.id)), record.payload, vectors)
