@@ -253,6 +253,17 @@ async def test_as_of_knowledge_scores_the_union_of_both_searches_again() -> None
     assert len(asked[0]) == 36
 
 
+async def test_what_cannot_become_an_item_is_not_fetched() -> None:
+    fetched = []
+    for options in ({"rerank": False}, {}, {"rerank": False, "diversity": 0.5}, {"candidates": 2}):
+        world = World()
+        await world.ask(**{"candidates": 300, **options})
+        ((call, _),) = world.asked("search")
+        assert isinstance(call, SearchCall)
+        fetched.append(call.limit)
+    assert fetched == [3, 4, 15, 2]
+
+
 async def test_a_filtered_answer_says_that_its_ranking_may_know_more() -> None:
     answer = await World().ask(filter=SearchFilter(published_before=PartialDate(2020)))
     assert "may rest on citations made later" in answer.as_of_note

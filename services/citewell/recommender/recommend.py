@@ -148,8 +148,8 @@ class Recommender:
             run.degrade(
                 Reason.CONTEXT_CUT, "the context is longer than the encoder's window; it was cut around its marker"
             )
-        candidates, view, exact = await self._candidates(run, embedding)
-        pool = self._pool(run.options, candidates)
+        candidates, view, exact = await self._candidates(run, embedding, everything=explained is not None)
+        pool = candidates[: self._pool_size(run.options)]
         shown = [candidate.paper.id for candidate in pool] if explained is None else [explained]
         async with together() as group:
             reranking = group.create_task(self._rerank(run, pool[: run.options.rerank_depth]))
@@ -186,16 +186,22 @@ class Recommender:
                 reason="WATERMARK_NOT_REACHED",
             ) from None
 
-    async def _candidates(self, run: Run, embedding: Embedding) -> tuple[list[RerankCandidate], str, bool]:
-        """The k nearest admitted papers, ranked; with as-of KNOWLEDGE by what was known on the date."""
+    async def _candidates(
+        self, run: Run, embedding: Embedding, everything: bool
+    ) -> tuple[list[RerankCandidate], str, bool]:
+        """The k nearest admitted papers, ranked; with as-of KNOWLEDGE by what was known on the date.
+
+        Unless all of them are to be told, those that cannot become items are not even fetched.
+        """
         options = run.options
         allowed = options.filter
         if run.query.paper_id:
             allowed = replace(allowed, excluded_ids=allowed.excluded_ids | {run.query.paper_id})
         by_knowledge = options.as_of is AsOf.KNOWLEDGE
+        wanted = options.candidates if everything else min(options.candidates, self._pool_size(options))
         call = SearchCall(
             embedding.query,
-            options.candidates * (KNOWLEDGE_FETCH if by_knowledge else 1),
+            KNOWLEDGE_FETCH * options.candidates if by_knowledge else wanted,
             allowed,
             full=options.full or (options.rerank and self._reranker is not None),
             exact=options.exact,
@@ -230,12 +236,12 @@ class Recommender:
         as_of = run.options.filter.published_before if by_knowledge else PartialDate()
         return await run.stage("score", lambda seconds: self._encoder.score(paper_ids, vector, as_of, seconds))
 
-    def _pool(self, options: Options, candidates: list[RerankCandidate]) -> list[RerankCandidate]:
-        """The candidates that can still become answers."""
+    def _pool_size(self, options: Options) -> int:
+        """How many of the best candidates can still become items."""
         size = options.top_k * (DIVERSITY_POOL if options.diversity else 1)
         if options.rerank and self._reranker is not None:
             size = max(size, options.rerank_depth)
-        return candidates[:size]
+        return size
 
     async def _rerank(self, run: Run, candidates: Sequence[RerankCandidate]) -> Reranking:
         nothing = Reranking({})
