@@ -122,7 +122,7 @@ class LedgerModel:
 
     papers: dict[str, ModelPaper] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
-    """event id → its first outcome, or the first that is not DEAD."""
+    """event id → its first outcome, or APPLIED where a dead one was applied after all."""
 
     def deliver(self, event: Event) -> str:
         """What applying the event should do. A dead one is recorded by `bury`."""
@@ -144,8 +144,9 @@ class LedgerModel:
         newest = paper.publication.revision if paper.publication else 0
         if isinstance(body, Publication) and body.revision > newest:
             paper.publication = body
-        if self.outcomes.get(event.event_id, "DEAD") == "DEAD":
+        if outcome == "APPLIED" and self.outcomes.get(event.event_id) == "DEAD":
             self.outcomes[event.event_id] = outcome
+        self.outcomes.setdefault(event.event_id, outcome)
         return outcome
 
     def bury(self, event_id: str) -> None:

@@ -35,7 +35,7 @@ from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import Projector
 from citewell.profiler.reads import get_profile, score_profiles
 from citewell.runtime.errors import FailedPrecondition
-from citewell.scholarly.contexts import MaskedContext
+from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.publications import Event, Publication, Retraction
@@ -332,6 +332,21 @@ def test_dead_events_let_the_watermark_pass_once_recorded(world: World) -> None:
     world.project()
     with world.database.reading() as connection:
         assert progress.searchable(connection) == [Position("log", 0, 3)]
+
+
+def test_what_can_never_be_applied_is_dead_and_harms_no_other(world: World) -> None:
+    markers = (CitationMarker(5, 3, ("a",)), CitationMarker(6, 3, ("a",)))
+    bad: list[Publication | Retraction] = [
+        paper("", "a"),
+        paper("b", "a", revision=0),
+        replace(paper("b"), title=""),
+        replace(paper("b"), passages=(Passage("short [1]", markers),)),
+        replace(paper("b"), masked_contexts=(MaskedContext("no marker", "a"),)),
+        replace(paper("b"), reference_ids=("x" * 300,)),
+        Retraction("b", -1),
+    ]
+    assert world.publish(*bad, paper("a"), paper("b", "a")) == [Outcome.DEAD] * len(bad) + [Outcome.APPLIED] * 2
+    world.check()
 
 
 def test_as_of_counts_earlier_citing_papers_only(world: World) -> None:

@@ -54,6 +54,7 @@ class Database:
                 f"ledger_url {url.split('@')[-1]!r} cannot be used ({error}); expected sqlite:///path or postgresql://…",
                 reason="LEDGER_URL",
             ) from None
+        self._upserts: dict[tuple[str, bool], Any] = {}
         # SQLite has one writer; waiting here is fair and quick, its own busy handler sleeps.
         self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
 
@@ -83,13 +84,17 @@ class Database:
             connection.execute(self._insert(table).on_conflict_do_nothing(), rows)
 
     def upsert(self, connection: Connection, table: sa.Table, rows: Rows, where: Any = None) -> None:
-        """Inserts the rows, or replaces those whose keys are there (and meet `where`)."""
+        """Inserts whole rows, or replaces those whose keys are there (and meet `where`)."""
         if not rows:
             return
-        statement = self._insert(table)
-        keys = [column.name for column in table.primary_key]
-        changes = {name: statement.excluded[name] for name in rows[0] if name not in keys}
-        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes, where=where), rows)
+        statement = self._upserts.get((table.name, where is None))
+        if statement is None:  # takes longer to spell than to execute
+            insert = self._insert(table)
+            changes = {column.name: insert.excluded[column.name] for column in table.c if not column.primary_key}
+            keys = [column.name for column in table.primary_key]
+            statement = insert.on_conflict_do_update(index_elements=keys, set_=changes, where=where)
+            self._upserts[table.name, where is None] = statement
+        connection.execute(statement, rows)
 
     def _insert(self, table: sa.Table) -> Any:
         """INSERT … ON CONFLICT, which both engines spell alike."""

@@ -51,32 +51,17 @@ class Facts:
     aliases: frozenset[str]
 
 
-def facts_of(publication: Publication) -> Facts:
-    """The facts of a publication."""
-    return Facts(
-        published=publication.published,
-        text=paper_text(publication).key,
-        contexts={
-            source: tuple(sorted(_key(text) for text in texts)) for source, texts in publication.contexts().items()
-        },
-        aliases=frozenset(alias(external) for external in publication.external_ids),
-    )
-
-
-def texts_of(publication: Publication) -> dict[TextKey, Text]:
-    """Every text of the publication that has a vector."""
-    texts: dict[TextKey, Text] = {}
-    own = paper_text(publication)
-    texts[own.key] = own
-    for contexts in publication.contexts().values():
-        for text in contexts:
-            context = ContextText(text)
-            texts[context.key] = context
-    return texts
-
-
-def paper_text(publication: Publication) -> PaperText:
-    return PaperText(publication.title, publication.abstract)
+def read_facts(publication: Publication) -> tuple[Facts, dict[TextKey, Text]]:
+    """The facts of a publication, and every text of it that has a vector."""
+    own = PaperText(publication.title, publication.abstract)
+    texts: dict[TextKey, Text] = {(own_key := own.key): own}
+    keys: dict[str, tuple[TextKey, ...]] = {}
+    for source, said in publication.contexts().items():
+        contexts = {text.key: text for text in map(ContextText, said)}
+        keys[source] = tuple(sorted(contexts))
+        texts |= contexts
+    aliases = frozenset(alias(external) for external in publication.external_ids)
+    return Facts(publication.published, own_key, keys, aliases), texts
 
 
 def alias(external: ExternalId) -> str:

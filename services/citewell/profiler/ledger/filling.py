@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders, encode
-from citewell.profiler.ledger.facts import texts_of
+from citewell.profiler.ledger.facts import read_facts
 from citewell.profiler.ledger.rows import LedgerRows
 from citewell.profiler.ledger.sums import (
     Model,
@@ -46,7 +46,7 @@ def _encode_some(database: Database, encoders: Encoders, model: Model) -> None:
         papers = _encode_marks(connection, model.hash)
         # Read now, and encoded even if the paper is revised meanwhile: the revision brings its own vectors.
         bodies = LedgerRows(connection).bodies(papers)
-        texts = {key: text for body in bodies.values() for key, text in texts_of(body).items()}
+        texts = {key: text for body in bodies.values() for key, text in read_facts(body)[1].items()}
         known = stored_keys(connection, model.hash, texts)
     new = {key: text for key, text in texts.items() if key not in known}
     vectors = encode(encoders.of_model(model.name, model.hash), new)

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from citewell.profiler.ledger import progress, schema
 from citewell.profiler.ledger.database import Conflict, Database, chunks
 from citewell.profiler.ledger.encoding import Encoders, SuppliedVector, encode, supplied_vectors
-from citewell.profiler.ledger.facts import Text, TextKey, alias, texts_of
+from citewell.profiler.ledger.facts import Text, TextKey
 from citewell.profiler.ledger.lifecycle import NewName, random_name
 from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
 from citewell.profiler.ledger.rules import Batch, Outcome, Position, Result, SourcedEvent
@@ -28,7 +28,7 @@ from citewell.profiler.ledger.sums import (
 from citewell.profiler.profiles import Fixed
 from citewell.runtime import faults
 from citewell.runtime.errors import Unavailable
-from citewell.scholarly.publications import InvalidPublication, Publication, validate
+from citewell.scholarly.publications import InvalidPublication
 
 # Another process can be in the way a few times in a row, not for ever.
 TRIES = 20
@@ -110,22 +110,18 @@ class Ledger:
         rejected: dict[int, Result] = {}
         texts: dict[TextKey, Text] = {}
         for event in events:
-            body = event.sourced.event.body
-            if not isinstance(body, Publication) or not _valid(body):
+            told = event.sourced
+            if told.problem:
                 continue
-            own = texts_of(body)
             try:
                 for model in models:
                     encoder = self.encoders.of_model(model.name, model.hash)
-                    supplied = supplied_vectors(event.vectors, encoder, own)
+                    supplied = supplied_vectors(event.vectors, encoder, told.texts)
                     encoded.setdefault(model.hash, {}).update(supplied)
             except InvalidPublication as error:
-                sourced = event.sourced
-                rejected[id(event)] = Result(
-                    Outcome.DEAD, sourced.event.event_id, sourced.position, "INVALID_VECTORS", str(error)
-                )
+                rejected[id(event)] = told.dead("INVALID_VECTORS", error)
                 continue
-            texts |= own
+            texts |= told.texts
         for model in models:
             vectors = encoded.setdefault(model.hash, {})
             with self.database.reading() as connection:
@@ -143,15 +139,16 @@ class Ledger:
         locked = None if self.database.is_sqlite or alone else self._lock(connection, events)
         batch = Batch(LedgerRows(connection, alone=alone, locked=locked))
         batch.prefetch(events)
-        results = [batch.apply(event) for event in events]
+        results = [batch.apply(told) for told in events]
+        new = {key for told in events if batch.bodies.get(told.body.paper_id) is told.body for key in told.texts}
         views = connection.scalars(sa.select(schema.views.c.name).where(schema.views.c.projected))
         write_batch(self.database, connection, batch, list(views))
         for model in models:
-            self._add_to_sums(connection, model, batch)
+            self._add_to_sums(connection, model, batch, new)
         progress.record(self.database, connection, [result for result in results if result.outcome is not Outcome.DEAD])
         return results
 
-    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch) -> None:
+    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch, new: set[TextKey]) -> None:
         net = {
             (cited, contribution): times
             for (cited, contribution), times in batch.net.items()
@@ -160,7 +157,6 @@ class Ledger:
         needed = {key for _, contribution in net for key in (contribution.text, *contribution.contexts)}
         vectors = read_vectors(connection, model.hash, needed)
         # The vectors of new texts must be there in any case: for the papers' own profiles, and for sums built later.
-        new = {key for body in batch.bodies.values() for key in texts_of(body)}
         if vectors.keys() < needed or stored_keys(connection, model.hash, new) < new:
             raise VectorsMissing(f"texts are not encoded by {model.name!r} yet")
         add_to_year_sums(self.database, connection, model.hash, year_sums_of(net, vectors, model.dimension))
@@ -169,11 +165,10 @@ class Ledger:
         """Locks every paper the events may touch, in the order of their ids, so that no two processes can block each
         other; stubs are inserted first, for a row that is not there cannot be locked.
         """
-        bodies = [sourced.event.body for sourced in events if _valid(sourced.event.body)]
-        publications = [body for body in bodies if isinstance(body, Publication)]
-        ids = {body.paper_id for body in bodies}
-        sources = {source for body in publications for source in body.contexts()}
-        names = ids | sources | {alias(external) for body in publications for external in body.external_ids}
+        events = [told for told in events if not told.problem]
+        ids = {told.body.paper_id for told in events}
+        sources = {source for told in events for source in told.facts.contexts}
+        names = ids.union(sources, *(told.facts.aliases for told in events))
         rows = LedgerRows(connection)
         claims = rows.claims(names)
         touched = ids.union(sources, *rows.edges(ids).values(), *claims.values())
@@ -194,11 +189,3 @@ _STUB = {
     "text_key": b"",
     "last_event": "",
 }
-
-
-def _valid(body: object) -> bool:
-    try:
-        validate(body)  # type: ignore[arg-type]
-    except InvalidPublication:
-        return False
-    return True

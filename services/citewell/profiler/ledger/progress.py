@@ -26,7 +26,7 @@ class EventState:
 
 
 def record(database: Database, connection: Connection, results: Iterable[Result]) -> None:
-    """Keeps each event's first outcome (a dead one may come back to life), and where in the log it was.
+    """Keeps each event's first outcome, and where in the log it was. A dead one that is applied after all is alive.
 
     What was loaded from a file is not in the log; nobody asks for it.
     """
@@ -41,7 +41,9 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
         }
         for result in results
     ]
-    database.upsert(connection, schema.events, rows, where=schema.events.c.outcome == Outcome.DEAD.value)
+    applied = [row for row in rows if row["outcome"] == Outcome.APPLIED.value]
+    database.upsert(connection, schema.events, applied, where=schema.events.c.outcome == Outcome.DEAD.value)
+    database.insert_missing(connection, schema.events, rows)
     places = [
         {**_place(result.position), "event_id": event_name(result.event_id, result.position)}
         for result in results
@@ -87,7 +89,7 @@ def applied(connection: Connection) -> list[Position]:
 
 def searchable(connection: Connection) -> list[Position]:
     """For each partition the offset below which every event is searchable in the serving view (or dead)."""
-    marks, views, sources = schema.marks, schema.views, schema.sources
+    marks, views, events, sources = schema.marks, schema.views, schema.events, schema.sources
     waiting = (
         sa.select(marks.c.event)
         .join_from(marks, views, marks.c.view == views.c.name)
@@ -97,7 +99,8 @@ def searchable(connection: Connection) -> list[Position]:
     )
     query = (
         sa.select(sources.c.log_id, sources.c.log_partition, sa.func.min(sources.c.log_offset).label("first"))
-        .join_from(waiting, sources, sources.c.event_id == waiting.c.event)
+        .join_from(waiting, events, events.c.effect == waiting.c.event)
+        .join(sources, sources.c.event_id == events.c.event_id)
         .group_by(sources.c.log_id, sources.c.log_partition)
     )
     first = {(row.log_id, row.log_partition): row.first for row in connection.execute(query)}

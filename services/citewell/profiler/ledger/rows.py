@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Conflict, Database, select_in
-from citewell.profiler.ledger.facts import Facts, TextKey, facts_of
+from citewell.profiler.ledger.facts import Facts, TextKey, read_facts
 from citewell.profiler.ledger.rules import Batch, Contribution, Edge, PaperState
 from citewell.scholarly.publications import Publication
 from citewell.types.messages import publication_from_message, publication_to_message
@@ -61,7 +61,7 @@ class LedgerRows:
         return found
 
     def facts(self, paper_id: str) -> Facts:
-        return facts_of(self.bodies([paper_id])[paper_id])
+        return read_facts(self.bodies([paper_id])[paper_id])[0]
 
     def bodies(self, ids: Iterable[str]) -> dict[str, Publication]:
         table = schema.bodies

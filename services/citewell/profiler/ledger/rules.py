@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol
 
-from citewell.profiler.ledger.facts import Facts, TextKey, alias, facts_of
+from citewell.profiler.ledger.facts import Facts, Text, TextKey, read_facts
+from citewell.scholarly.dates import UNKNOWN_DATE
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
 
 
@@ -31,6 +33,9 @@ class Kind(StrEnum):
 
     PAPER = "paper"
     SPANS = "spans"
+
+
+NO_FACTS = Facts(UNKNOWN_DATE, b"", {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +133,59 @@ class Reader(Protocol):
         """Told before an id may change its meaning; raises when that must not happen in this transaction."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourcedEvent:
     """An event, and where in the log it was read; None when it was loaded from a file."""
 
     event: Event
     position: Position | None = None
 
+    @property
+    def body(self) -> Publication | Retraction:
+        return self.event.body
 
-def outcome_of(state: PaperState, body: Publication | Retraction) -> Outcome:
-    """What the newest valid revision wins in any arrival order means for this one."""
-    if body.revision < state.revision:
+    @cached_property
+    def problem(self) -> InvalidPublication | None:
+        """Why it can never be applied."""
+        try:
+            validate(self.body)
+        except InvalidPublication as error:
+            return error
+        return None
+
+    @cached_property
+    def content_hash(self) -> str:
+        return self.body.content_hash()
+
+    @property
+    def facts(self) -> Facts:
+        return self._told[0]
+
+    @property
+    def texts(self) -> dict[TextKey, Text]:
+        """Every text of it that has a vector."""
+        return self._told[1]
+
+    @cached_property
+    def _told(self) -> tuple[Facts, dict[TextKey, Text]]:
+        if isinstance(self.body, Retraction):
+            return NO_FACTS, {}
+        return read_facts(self.body)
+
+    def dead(self, reason: str, error: Exception) -> Result:
+        """The result of what can never be applied."""
+        return Result(Outcome.DEAD, self.event.event_id, self.position, reason, str(error))
+
+
+def outcome_of(state: PaperState, told: SourcedEvent) -> Outcome:
+    """What "the newest valid revision wins, in any arrival order" means for this one."""
+    if told.body.revision < state.revision:
         return Outcome.SUPERSEDED
-    if body.revision > state.revision:
+    if told.body.revision > state.revision:
         return Outcome.APPLIED
-    if body.content_hash() == state.content_hash:
+    if told.content_hash == state.content_hash:
         return Outcome.DUPLICATE
-    raise RevisionConflict(state.id, body.revision)
+    raise RevisionConflict(state.id, told.body.revision)
 
 
 class RevisionConflict(Exception):
@@ -189,61 +230,49 @@ class Batch:
 
     def prefetch(self, events: Sequence[SourcedEvent]) -> None:
         """Reads at once what these events will look at one by one."""
-        publications = [sourced.event.body for sourced in events if isinstance(sourced.event.body, Publication)]
-        ids = {sourced.event.body.paper_id for sourced in events}
+        events = [told for told in events if not told.problem]  # what is invalid may not even be readable
+        ids = {told.body.paper_id for told in events}
+        sources = {source for told in events for source in told.facts.contexts}
         edges = self.reader.edges(ids)
         self.edges = {paper_id: dict(edges.get(paper_id, {})) for paper_id in ids}
-        names = ids | {alias(external) for body in publications for external in body.external_ids}
-        names |= {source for body in publications for source in body.contexts()}
-        claims = self.reader.claims(names)
-        self._claims = {name: claims.get(name, frozenset()) for name in names}
-        touched = ids | set().union(*edges.values(), *claims.values())
-        touched |= {source for body in publications for source in body.contexts()}
+        claims = self._claimed_by(ids.union(sources, *(told.facts.aliases for told in events)))
+        touched = ids.union(sources, *edges.values(), *claims.values())
         papers = self.reader.papers(touched)
         self.papers = {paper_id: papers.get(paper_id) or PaperState(paper_id) for paper_id in touched}
 
-    def apply(self, sourced: SourcedEvent) -> Result:
+    def apply(self, told: SourcedEvent) -> Result:
         """Applies one event, or says why it never can be."""
-        event, body = sourced.event, sourced.event.body
+        if told.problem:
+            return told.dead(f"INVALID_{told.problem.field.split('[')[0].upper()}", told.problem)
+        state = self._paper(told.body.paper_id)
         try:
-            validate(body)
-            state = self._paper(body.paper_id)
-            outcome = outcome_of(state, body)
-        except InvalidPublication as error:
-            return Result(
-                Outcome.DEAD,
-                event.event_id,
-                sourced.position,
-                f"INVALID_{error.field.split('[')[0].upper()}",
-                str(error),
-            )
+            outcome = outcome_of(state, told)
         except RevisionConflict as error:
-            return Result(Outcome.DEAD, event.event_id, sourced.position, "REVISION_CONFLICT", str(error))
+            return told.dead("REVISION_CONFLICT", error)
         if outcome is Outcome.APPLIED:
-            self._accept(state, event)
-        elif isinstance(body, Publication) and state.retracted and body.revision > state.body_revision:
+            self._accept(state, told)
+        elif isinstance(told.body, Publication) and state.retracted and told.body.revision > state.body_revision:
             # An older revision that comes after the retraction is superseded, yet it is the newest text we have: kept,
             # so that the same events in another order end in the same state.
-            self._accept_body(state, body, event.event_id)
-        effect = event.event_id if outcome is Outcome.APPLIED else self._paper(body.paper_id).last_event
-        return Result(outcome, event.event_id, sourced.position, effect=effect)
+            self._accept_body(state, told, told.body)
+        effect = told.event.event_id if outcome is Outcome.APPLIED else self._paper(state.id).last_event
+        return Result(outcome, told.event.event_id, told.position, effect=effect)
 
-    def _accept(self, state: PaperState, event: Event) -> None:
-        body = event.body
+    def _accept(self, state: PaperState, told: SourcedEvent) -> None:
         self.papers[state.id] = replace(
             state,
-            revision=body.revision,
-            content_hash=body.content_hash(),
-            retracted=isinstance(body, Retraction),
-            last_event=event.event_id,
+            revision=told.body.revision,
+            content_hash=told.content_hash,
+            retracted=isinstance(told.body, Retraction),
+            last_event=told.event.event_id,
         )
-        if isinstance(body, Publication):
-            self._accept_body(self.papers[state.id], body, event.event_id)
+        if isinstance(told.body, Publication):
+            self._accept_body(self.papers[state.id], told, told.body)
         else:
-            self._derive([state.id], event.event_id, changed=state.id)
+            self._derive([state.id], told.event.event_id, changed=state.id)
 
-    def _accept_body(self, state: PaperState, body: Publication, event_id: str) -> None:
-        facts = facts_of(body)
+    def _accept_body(self, state: PaperState, told: SourcedEvent, body: Publication) -> None:
+        facts = told.facts
         before = self._facts_of(state).aliases if state.known else frozenset()
         meaning = {*(facts.aliases ^ before), *(() if state.known else (state.id,))}
         if facts.aliases != before or (not state.known and self._claimed_by([state.id])[state.id]):
@@ -263,7 +292,7 @@ class Batch:
             for other in self._citing(target)
             if name in self._facts_of(self._paper(other)).contexts
         }
-        self._derive(sorted({state.id, *citing}), event_id, changed=state.id)
+        self._derive(sorted({state.id, *citing}), told.event.event_id, changed=state.id)
 
     def _derive(self, citing: list[str], event_id: str, changed: str) -> None:
         """Brings the edges of these papers in line with their facts, and marks what that touches."""

@@ -147,7 +147,9 @@ events = Table(
     Column("outcome", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("message", Text, nullable=False),
-    Column("effect", Text, nullable=False),
+    # The event whose marks this one waits for: itself, or the one that did the same or more before.
+    Column("effect", Id, nullable=False),
+    Index("events_by_effect", "effect"),
     sqlite_with_rowid=False,
 )
 

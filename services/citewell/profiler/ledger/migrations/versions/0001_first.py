@@ -49,9 +49,10 @@ def upgrade() -> None:
         sa.Column("outcome", sa.Text, nullable=False),
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("message", sa.Text, nullable=False),
-        sa.Column("effect", sa.Text, nullable=False),
+        sa.Column("effect", ID, nullable=False),
         sqlite_with_rowid=False,
     )
+    op.create_index("events_by_effect", "events", ["effect"])
     op.create_table(
         "marks",
         sa.Column("view", ID, primary_key=True),

@@ -1,0 +1,211 @@
+"""What one citation costs the ledger, and whether that grows: python -m tests.load.ledger_bench --help.
+
+Vectors are drawn from a table, as if the publisher had supplied them: the encoder is not measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sqlite3
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
+from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
+from citewell.profiler.ledger.points import PaperPoint, SpanPoint, read_points
+from citewell.profiler.ledger.rules import Kind, Position, SourcedEvent
+from citewell.profiler.ledger.views import View, serving_view
+from citewell.profiler.profiles import ProfileWeights, normalised
+from citewell.profiler.projector import Projector
+from citewell.scholarly.contexts import MaskedContext
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.publications import Event, Publication
+
+DIMENSION = 384
+REFERENCES = 20
+
+
+class TableEncoder:
+    """Unit vectors out of a table, chosen by the text."""
+
+    model_id, model_hash, dimension = "table", f"table-{DIMENSION}", DIMENSION
+
+    def __init__(self) -> None:
+        self._table = normalised(np.random.default_rng(0).standard_normal((4096, DIMENSION)))
+
+    def paper_text(self, title: str, abstract: str) -> str:
+        return f"{title}. {abstract}"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._table[[zlib.crc32(text.encode()) % len(self._table) for text in texts]]
+
+
+class NoIndex:
+    """Takes every point and keeps none."""
+
+    async def create_view(self, view: View) -> None: ...
+
+    async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None: ...
+
+    async def serve_view(self, name: str) -> None: ...
+
+    async def drop_view(self, name: str) -> None: ...
+
+    async def read_points(
+        self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
+    ) -> tuple[list[PaperPoint], list[SpanPoint]]:
+        return [], []
+
+
+class Bench:
+    """One ledger to measure."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url)
+        self.encoder = TableEncoder()
+        self.ledger = Ledger(self.database, Encoders(lambda name: self.encoder))
+        open_ledger(self.database, self.encoder, ProfileWeights(0.8, 0.2))
+        self.offset = 0
+
+    def feed(self, publications: Iterator[Publication], batch: int = 1000) -> float:
+        """Loads them; papers a second."""
+        started, count, some = time.perf_counter(), 0, []
+        for publication in publications:
+            some.append(IncomingEvent(SourcedEvent(Event("", publication))))
+            if len(some) == batch:
+                self.ledger.apply(some)
+                count, some = count + len(some), []
+        if some:
+            self.ledger.apply(some)
+            count += len(some)
+        return count / (time.perf_counter() - started)
+
+    def cite(self, cited: str) -> float:
+        """Seconds to apply one publication with one citation of this paper."""
+        self.offset += 1
+        paper = publication(f"probe-{self.offset}", [cited], 2021)
+        event = IncomingEvent(SourcedEvent(Event(f"probe-{self.offset}", paper), Position("bench", 0, self.offset - 1)))
+        started = time.perf_counter()
+        self.ledger.apply([event])
+        return time.perf_counter() - started
+
+    def read(self, cited: str) -> float:
+        """Seconds to read what the index must be told of this paper."""
+        started = time.perf_counter()
+        with self.database.reading() as connection:
+            read_points(connection, serving_view(connection), [(Kind.PAPER, cited)])
+        return time.perf_counter() - started
+
+    def citations(self) -> int:
+        with self.database.reading() as connection:
+            return connection.scalar(sa.select(sa.func.count()).select_from(schema.edges)) or 0
+
+    def project(self) -> tuple[int, float]:
+        """How many objects wait to be projected, and the seconds it takes without an index."""
+        projector = Projector(self.database, self.ledger.encoders, NoIndex(), lambda: None)
+
+        async def all_of_it() -> int:
+            total = 0
+            while done := await projector.step():
+                total += done
+            return total
+
+        started = time.perf_counter()
+        return asyncio.run(all_of_it()), time.perf_counter() - started
+
+
+def publication(paper_id: str, cited: Sequence[str], year: int) -> Publication:
+    return Publication(
+        paper_id,
+        1,
+        f"Title of {paper_id}",
+        f"What {paper_id} is about, in a few words.",
+        published=PartialDate(year),
+        masked_contexts=tuple(MaskedContext(f"{paper_id} on TARGETCIT of {other}", other) for other in cited),
+    )
+
+
+def corpus(papers: int, seed: int, years: range = range(2000, 2021)) -> Iterator[Publication]:
+    """Papers with REFERENCES citations each; some are cited far more often than others."""
+    rng = np.random.default_rng(seed)
+    for number in range(papers):
+        ranks = (papers * rng.random(REFERENCES) ** 3).astype(int)
+        year = years.start + number * len(years) // papers
+        yield publication(f"p{number:07}", [f"p{rank:07}" for rank in sorted(set(ranks))], year)
+
+
+def fans(paper_id: str, count: int) -> Iterator[Publication]:
+    """So many papers that cite one."""
+    for number in range(count):
+        yield publication(f"fan-{paper_id}-{number:06}", [paper_id], 2000 + number % 21)
+
+
+def compare(name: str, one: Callable[[], float], other: Callable[[], float], rounds: int) -> None:
+    """Measures both by turns, so that what else the machine does hits both alike."""
+    times = np.array([(one(), other()) for _ in range(rounds)]) * 1000
+    low, high = np.median(times, axis=0), np.percentile(times, 95, axis=0)
+    print(
+        f"{name:44} {low[0]:8.2f} {low[1]:8.2f}   p95 {high[0]:7.2f} {high[1]:7.2f}   ratio {low[1] / low[0]:.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--in-degree", type=int, default=100_000)
+    parser.add_argument("--citations", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--folder", type=Path, help="where the ledgers are written; else a temporary folder")
+    parser.add_argument("--postgres", nargs=2, metavar="URL", help="two empty databases to measure instead of SQLite")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        urls = options.postgres or [f"sqlite:///{folder}/{name}.sqlite" for name in ("small", "large")]
+        small, large = (Bench(url) for url in urls)
+        engine = "PostgreSQL" if options.postgres else f"SQLite {sqlite3.sqlite_version}"
+        print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {engine}, {DIMENSION} dimensions")
+        for bench, citations in ((small, 10_000), (large, options.citations)):
+            rate = bench.feed(corpus(citations // REFERENCES, 1))
+            print(f"loaded {bench.citations():9} citations: {rate:.0f} papers/s, {rate * REFERENCES:.0f} citations/s")
+        print(f"{'milliseconds, medians':44} {'one':>8} {'other':>8}")
+        middle = f"p{5_000 // REFERENCES:07}"
+        compare(
+            f"apply a citation: 10,000 or {options.citations:,} stored",
+            lambda: small.cite(middle),
+            lambda: large.cite(middle),
+            options.rounds,
+        )
+        for name, count in (("seldom", 10), ("often", options.in_degree)):
+            rate = small.feed(fans(name, count))
+            small.feed(iter([publication(name, [], 2000)]))
+        print(f"loaded {count} citations of one paper: {rate:.0f}/s")
+        for what, measure in (("apply a citation", small.cite), ("read its point", small.read)):
+            compare(
+                f"{what}: cited 10 or {options.in_degree:,} times",
+                lambda measure=measure: measure("seldom"),  # type: ignore[misc]
+                lambda measure=measure: measure("often"),  # type: ignore[misc]
+                options.rounds,
+            )
+        objects, seconds = large.project()
+        print(f"project {objects} objects for the first time: {seconds:.1f} s (no index)")
+        start_rebuild(large.database, large.encoder, ProfileWeights(0.5, 0.5))
+        objects, seconds = large.project()
+        print(f"other α, β: {objects} objects in {seconds:.1f} s (no index)")
+        for bench in (small, large):
+            bench.database.close()
+
+
+if __name__ == "__main__":
+    main()
