@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citewell.lab.davinci.evaluation import RETRIEVAL, Reranked, depths, differences, figures, gates, worked_example
+from citewell.lab.davinci.evaluation import (
+    RETRIEVAL,
+    Reranked,
+    depths,
+    differences,
+    figures,
+    gates,
+    report,
+    worked_example,
+)
 from citewell.lab.davinci.scoring import HeadScores
 from tests.unit.davinci_world import lists_of, write_dataset
 
@@ -63,3 +72,10 @@ def test_the_example_marks_the_cited_paper_and_shows_ids_only(reranked: Reranked
     cited = reranked.data.papers.ids[int(reranked.lists.gold[row])]
     assert row_of(text, "1")[2].startswith(f"**{cited}**")
     assert not any(title in text for title in reranked.data.papers.titles)
+
+
+def test_the_report_holds_every_table(reranked: Reranked) -> None:
+    text = report(reranked, ["knows", "turns"])
+    assert text.startswith(f"{len(reranked.lists)} queries of 3 citing papers, k = 12")
+    assert "| MRR at k = | 10 |" in text
+    assert row_of(text.split("Δ MRR")[1], "turns")[1].startswith("+")

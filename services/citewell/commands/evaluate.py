@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from citewell.commands.rerank import rerank
 from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare, source_of
 from citewell.lab.metrics import METRICS, Estimate, compare, estimate
 from citewell.lab.protocol import Leak, Mode, counts
@@ -26,6 +27,7 @@ from citewell.lab.vectors import import_vectors
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
+app.command("rerank")(rerank)
 
 Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
 TheMode = Annotated[Mode, typer.Option("--mode", help="Which protocol the figures follow.")]

@@ -122,3 +122,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def report(reranked: Reranked, heads: Sequence[str]) -> str:
+    """All tables of one sample; the first head is the model, the others its rivals."""
+    lists = reranked.lists
+    names = [RETRIEVAL, *heads]
+    sweep = [depth for depth in (10, 20, 50, 100, 300, 1000) if depth <= lists.depth]
+    parts = [
+        f"{len(lists)} queries of {len(np.unique(reranked.clusters))} citing papers, k = {lists.depth}",
+        figures(reranked, names),
+        differences(reranked, heads[0], [name for name in names if name != heads[0]]),
+        depths(reranked, names, sweep),
+        gates(reranked, heads[0]),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,61 @@
+"""`citewell evaluate rerank`: a trained reranker on the lab's candidate lists; a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import Progress
+
+from citewell.lab.protocol import Mode
+
+
+def rerank(
+    run: Annotated[Path, typer.Argument(help="Folder of a training run.", exists=True)],
+    data: Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)],
+    mode: Annotated[Mode, typer.Option(help="Which protocol the figures follow.")],
+    cache: Annotated[Path, typer.Option(help="Where text vectors and scores are kept.", envvar="CITEWELL_LAB_CACHE")],
+    split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
+    queries: Annotated[int, typer.Option(help="The first so many of a seeded shuffle of the split.")] = 1000,
+    depth: Annotated[int, typer.Option(help="k, the candidates a query.")] = 100,
+    candidates: Annotated[str, typer.Option(help="profiler or hybrid; the run's own by default.")] = "",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 13,
+    out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
+) -> None:
+    """Prints Tables 3, 4 and 6 of one run: every head beside the retrieval order, on the same queries."""
+    from citewell.inference.sessions import Precision, cpu_has_bf16
+    from citewell.lab.davinci import evaluation
+    from citewell.lab.davinci.batches import PairBatches
+    from citewell.lab.davinci.retrieve import candidate_lists, pair_texts, sampled
+    from citewell.lab.davinci.runs import RunFolder
+    from citewell.lab.davinci.scoring import score_cached, served_encode
+    from citewell.lab.experiment import SYSTEMS, Encoding, prepare
+
+    folder, console = RunFolder(run), Console()
+    settings, model = folder.settings, folder.model()
+    with Progress(console=console) as bars:
+        tasks = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        experiment = prepare(data, split, mode, Encoding(), cache, on_progress)
+        system = SYSTEMS[candidates or settings.candidates](experiment)
+        lists = candidate_lists(system, experiment, sampled(experiment.task.queries, queries, seed), depth, on_progress)
+        texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
+        pairs = PairBatches(lists, texts, folder.tokenizer(), settings.decay)
+        precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
+        encode = served_encode(folder.encoder_config, model, precision, threads)
+        scores = score_cached(
+            model, pairs, encode, cache / "scores", lambda done: on_progress("queries scored", done, len(lists))
+        )
+    text = evaluation.report(evaluation.Reranked(experiment.data, lists, scores), settings.heads)
+    console.print(Markdown(text))
+    if out:
+        out.write_text(text, encoding="utf-8")
