@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from citewell.commands.stack import Stack, choose_ports, ended
+from citewell.commands.stack import Stack, ended
 from citewell.runtime import faults
 from tests.e2e.client import Client
 from tests.faults.events import PATIENCE, Publisher, World, bodies_of, check_effects, replay_everything
-from tests.tiny_models import write_tiny_encoder
+from tests.servers.ledger_stack import SERVICES, ledger_stack
 
 pytestmark = pytest.mark.fault
 
-SERVICES = ("index", "profiler", "ingestion")
 POINTS = (
     ("ingestion", "after-poll"),
     ("profiler", "after-encode"),
@@ -30,24 +29,8 @@ LONG_SEEDS = 20
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Index, profiler and ingestion with small batches and short pauses, so that a few events pass every point."""
-    folder = tmp_path_factory.mktemp("killed")
-    settings = {
-        "CITEWELL_PROFILER__ENCODER": str(write_tiny_encoder(folder / "encoder")),
-        "CITEWELL_PROFILER__ENCODER_CACHE": str(folder / "graphs"),
-        "CITEWELL_PROFILER__ENCODER_THREADS": "1",
-        "CITEWELL_INGESTION__LOG__PARTITIONS": "2",
-        "CITEWELL_INGESTION__LOG__LEASE_SECONDS": "0.5",
-        "CITEWELL_INGESTION__PACE__MOST_RECORDS": "4",
-        "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "0.3",
-    }
-    stack = Stack(folder / "data", choose_ports(0), settings=settings)
-    try:
-        stack.start(SERVICES)
-        stack.wait(SERVICES)
+    with ledger_stack(tmp_path_factory.mktemp("killed")) as stack:
         yield stack
-    finally:
-        stack.stop(reversed(SERVICES))
 
 
 @pytest.fixture

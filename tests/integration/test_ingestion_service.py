@@ -1,0 +1,338 @@
+"""Ingestion as a process beside a real ledger: publishing, following, dead letters, replay, two workers on one log."""
+
+import base64
+import json
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from citewell.commands.stack import Stack, choose_ports
+from citewell.ingestion.local_log import LocalLog
+from citewell.ingestion.log import LogPosition
+from citewell.ingestion.tokens import encode_token
+from citewell.ingestion.v1 import ingestion_pb2 as messages
+from citewell.ingestion.v1.ingestion_pb2 import (
+    PUBLICATION_STATE_ACCEPTED,
+    PUBLICATION_STATE_DEAD,
+    PUBLICATION_STATE_SEARCHABLE,
+)
+from citewell.scholarly.publications import Publication
+from citewell.types.messages import publication_to_message
+from citewell.types.v1 import publication_pb2
+from tests.e2e.client import Client, Refusal
+from tests.servers.ledger_stack import ledger_stack
+from tests.servers.processes import wait_until
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with ledger_stack(tmp_path_factory.mktemp("ingestion")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def client(stack: Stack) -> Iterator[Client]:
+    client = Client(stack.addresses)
+    yield client
+    client.close()
+
+
+def paper(revision: int = 1, title: str = "Title", paper_id: str = "") -> Publication:
+    """By default one that nobody knows yet."""
+    return Publication(paper_id or f"p-{uuid.uuid4()}", revision, title)
+
+
+def request(publication: Publication, **more: Any) -> messages.PublishRequest:
+    return messages.PublishRequest(publication=publication_to_message(publication), **more)
+
+
+def refusal(call: Callable[[], Any]) -> Refusal:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return Refusal.of(caught.value)
+
+
+async def logged(stack: Stack, position: publication_pb2.LogPosition) -> bytes:
+    log = LocalLog(stack.data / "log.sqlite", partitions=2)
+    await log.start()
+    try:
+        [record] = await log.read(position.partition, position.offset, position.offset + 1, 1)
+        return record.value
+    finally:
+        await log.stop()
+
+
+def dead_letters(client: Client, page_size: int = 0) -> list[messages.DeadLetter]:
+    letters: list[messages.DeadLetter] = []
+    asked = messages.ListDeadLettersRequest(page_size=page_size)
+    while True:
+        page = client.ingestion.ListDeadLetters(asked, timeout=30)
+        letters += page.dead_letters
+        if not page.next_page_token:
+            return letters
+        asked.page_token = page.next_page_token
+
+
+def contradiction(client: Client) -> tuple[messages.PublishResponse, str]:
+    """A dead letter, and its paper."""
+    first = paper()
+    client.publish(first)
+    response = client.publish(paper(1, "Something else", first.paper_id))
+    assert client.settled(response.token).state == PUBLICATION_STATE_DEAD
+    return response, first.paper_id
+
+
+def test_what_was_published_becomes_searchable(client: Client) -> None:
+    response = client.publish(paper())
+    status = client.settled(response.token)
+    assert (status.state, status.outcome) == (PUBLICATION_STATE_SEARCHABLE, "APPLIED")
+
+
+def test_a_stream_answers_in_order_and_goes_on_after_a_refusal(client: Client) -> None:
+    publications = [paper() for _ in range(600)]  # more than the window
+    publications[7] = paper(title="")
+    publications[8] = paper(revision=0)
+    stream = (messages.PublishStreamRequest(publish=request(publication)) for publication in publications)
+    answers = list(client.ingestion.PublishStream(stream, timeout=60))
+    assert [answer.index for answer in answers] == list(range(600))
+    refused = {answer.index: answer.error for answer in answers if answer.HasField("error")}
+    assert {index: (error.code, error.field) for index, error in refused.items()} == {
+        7: (3, "publication.title"),
+        8: (3, "publication.revision"),
+    }
+    positions = [answer.accepted.position for answer in answers if answer.HasField("accepted")]
+    for partition in (0, 1):
+        offsets = [position.offset for position in positions if position.partition == partition]
+        assert offsets == sorted(offsets)
+    assert client.settled(answers[-1].accepted.token).state == PUBLICATION_STATE_SEARCHABLE
+
+
+def test_a_stream_answers_each_event_before_the_next_is_sent(client: Client) -> None:
+    answered: list[int] = []
+
+    def stream() -> Iterator[messages.PublishStreamRequest]:
+        for number in range(3):
+            wait_until(lambda expected=number: len(answered) == expected, "the answer to the event before")  # type: ignore[misc]
+            yield messages.PublishStreamRequest(publish=request(paper()))
+
+    for answer in client.ingestion.PublishStream(stream(), timeout=30):
+        answered.append(answer.index)
+    assert answered == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("broken", "field"),
+    [
+        (messages.PublishRequest(), "body"),
+        (request(Publication("", 1, "T")), "publication.paper_id"),
+        (request(Publication("p", 1, "T", reference_ids=(" x",))), "publication.reference_ids[0]"),
+        (messages.PublishRequest(retraction=publication_pb2.Retraction(paper_id="p")), "retraction.revision"),
+        (request(Publication("p", 1, "T", abstract="x" * 60_000)), "publication.abstract"),
+    ],
+)
+def test_what_can_never_be_applied_is_refused(client: Client, broken: messages.PublishRequest, field: str) -> None:
+    refused = refusal(lambda: client.ingestion.Publish(broken, timeout=30))
+    assert (refused.code, refused.field, refused.infos) == ("INVALID_ARGUMENT", field, 1)
+
+
+def test_an_event_that_is_too_large_is_refused(client: Client) -> None:
+    large = request(paper())
+    large.publication.vectors.add(values=bytes(9 << 20))
+    assert refusal(lambda: client.ingestion.Publish(large, timeout=30)).reason == "EVENT_TOO_LARGE"
+
+
+def test_a_repeated_request_is_the_same_event_and_other_content_is_not(client: Client) -> None:
+    first, again, other = paper(), paper(), paper()
+    ids = [client.publish(body, request_id="r").event_id for body in (first, again, first, other)]
+    assert ids[0] == ids[2]
+    assert len(set(ids)) == 3
+
+
+async def test_fields_that_we_do_not_know_are_kept(stack: Stack, client: Client) -> None:
+    unknown = b"\xa2\x06\x05hello"  # field 100
+    publication = publication_pb2.Publication.FromString(publication_to_message(paper()).SerializeToString() + unknown)
+    response = client.ingestion.Publish(messages.PublishRequest(publication=publication), timeout=30)
+    event = publication_pb2.PublicationEvent.FromString(await logged(stack, response.position))
+    assert unknown in event.publication.SerializeToString()
+
+
+def test_broken_tokens_are_refused(client: Client) -> None:
+    good = client.publish(paper())
+    position = LogPosition(good.position.log_id, good.position.partition, good.position.offset)
+    beyond = LogPosition(position.log_id, position.partition, position.offset + 1000)
+    no_such_partition = LogPosition(position.log_id, 99, 0)
+    broken = ["", "x", good.token[:-3], good.token + "é", base64.urlsafe_b64encode(json.dumps([1]).encode()).decode()]
+    for token in (*broken, encode_token(beyond, ""), encode_token(no_such_partition, "")):
+        asked = messages.GetPublicationStatusRequest(token=token)
+        refused = refusal(lambda: client.ingestion.GetPublicationStatus(asked, timeout=30))  # noqa: B023
+        assert (refused.code, refused.field, refused.reason) == ("INVALID_ARGUMENT", "token", "INVALID_TOKEN")
+    foreign = messages.GetPublicationStatusRequest(token=encode_token(LogPosition("other", 0, 0), ""))
+    refused = refusal(lambda: client.ingestion.GetPublicationStatus(foreign, timeout=30))
+    assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "LOG_REPLACED")
+
+
+def test_events_are_accepted_while_the_ledger_is_gone(stack: Stack, client: Client) -> None:
+    client.settled(client.publish(paper()).token)
+    stack.kill("profiler")
+    response = client.publish(paper())
+    stack.start(["profiler"])
+    assert client.settled(response.token, seconds=60).state == PUBLICATION_STATE_SEARCHABLE
+
+
+def test_waiting_ends_at_the_deadline_with_the_state_so_far(stack: Stack, client: Client) -> None:
+    os.kill(stack.processes["index"].pid, signal.SIGSTOP)
+    try:
+        response = client.publish(paper())
+        asked = messages.GetPublicationStatusRequest(token=response.token, wait=True)
+        status = client.ingestion.GetPublicationStatus(asked, timeout=2.0)
+        assert status.state in (PUBLICATION_STATE_ACCEPTED, messages.PUBLICATION_STATE_APPLIED)
+    finally:
+        os.kill(stack.processes["index"].pid, signal.SIGCONT)
+    assert client.settled(response.token).state == PUBLICATION_STATE_SEARCHABLE
+
+
+def test_dead_letters_are_listed_in_pages(client: Client) -> None:
+    made = {contradiction(client)[0].event_id for _ in range(5)}
+    listed = dead_letters(client, page_size=2)
+    assert made <= {letter.event_id for letter in listed}
+    assert len({letter.id for letter in listed}) == len(listed)
+    assert listed == dead_letters(client)
+    refused = refusal(
+        lambda: client.ingestion.ListDeadLetters(messages.ListDeadLettersRequest(page_size=1001), timeout=30)
+    )
+    assert refused.field == "page_size"
+
+
+def test_a_redriven_dead_letter_is_judged_anew(client: Client) -> None:
+    response, paper_id = contradiction(client)
+    [letter] = [letter for letter in dead_letters(client) if letter.event_id == response.event_id]
+    assert (letter.paper_id, letter.reason, letter.position) == (paper_id, "REVISION_CONFLICT", response.position)
+    client.settled(client.publish(paper(2, "Newer", paper_id)).token)
+    asked = messages.RedriveDeadLettersRequest(ids=[letter.id], request_id="again")
+    [redriven] = client.ingestion.RedriveDeadLetters(asked, timeout=30).published
+    status = client.settled(redriven.token)
+    assert (status.state, status.outcome) == (PUBLICATION_STATE_SEARCHABLE, "SUPERSEDED")
+    assert client.settled(response.token).state == PUBLICATION_STATE_DEAD  # the first event is what it was
+    [repeated] = client.ingestion.RedriveDeadLetters(asked, timeout=30).published
+    assert repeated.event_id == redriven.event_id != response.event_id
+
+
+@pytest.mark.parametrize(
+    ("letter_id", "code"), [("", "INVALID_ARGUMENT"), ("a-b-c", "INVALID_ARGUMENT"), ("log-0-99999", "NOT_FOUND")]
+)
+def test_unknown_dead_letters_are_refused(client: Client, letter_id: str, code: str) -> None:
+    asked = messages.RedriveDeadLettersRequest(ids=[letter_id])
+    assert refusal(lambda: client.ingestion.RedriveDeadLetters(asked, timeout=30)).code == code
+
+
+async def test_bytes_that_are_no_event_are_dead_and_hold_up_nothing(stack: Stack, client: Client) -> None:
+    log = LocalLog(stack.data / "log.sqlite", partitions=2)
+    await log.start()
+    poison = await log.append("poison", b"\xff\xff\xff", {})
+    await log.stop()
+    key = next(name for name in (f"p{number}" for number in range(99)) if _partition(client, name) == poison.partition)
+    assert client.settled(client.publish(paper(9, paper_id=key)).token).state == PUBLICATION_STATE_SEARCHABLE
+    [letter] = [letter for letter in dead_letters(client) if letter.id == str(poison)]
+    assert (letter.reason, letter.paper_id) == ("NOT_AN_EVENT", "poison")
+    asked = messages.RedriveDeadLettersRequest(ids=[letter.id])
+    assert refusal(lambda: client.ingestion.RedriveDeadLetters(asked, timeout=30)).code == "FAILED_PRECONDITION"
+
+
+def _partition(client: Client, paper_id: str) -> int:
+    return int(client.publish(paper(1, paper_id=paper_id)).position.partition)
+
+
+def test_replaying_times_or_offsets_changes_nothing(client: Client) -> None:
+    response = client.publish(paper())
+    contradiction(client)
+    client.settled(response.token)
+    before = dead_letters(client)
+    info = client.ingestion.Info(messages.InfoRequest(), timeout=30)
+    late = Timestamp()
+    late.FromJsonString("2999-01-01T00:00:00Z")
+    everything = messages.ReplayRequest(times=messages.TimeRange(first=Timestamp(), end=late))
+    replayed = client.ingestion.Replay(everything, timeout=120)
+    assert replayed.delivered == sum(partition.end_offset for partition in info.partitions)
+    assert replayed.applied == 0
+    assert replayed.dead == info.dead_letters == len(before)
+    assert replayed.delivered == replayed.duplicates + replayed.superseded + replayed.dead
+    position = response.position
+    one = messages.OffsetRange(partition=position.partition, first=position.offset, end=position.offset + 1)
+    replayed = client.ingestion.Replay(messages.ReplayRequest(offsets=one), timeout=30)
+    assert (replayed.delivered, replayed.duplicates) == (1, 1)
+    assert dead_letters(client) == before
+    nothing = messages.ReplayRequest(times=messages.TimeRange(first=late, end=late))
+    assert client.ingestion.Replay(nothing, timeout=30).delivered == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (messages.ReplayRequest(), "range"),
+        (messages.ReplayRequest(offsets=messages.OffsetRange(partition=2, end=1)), "offsets.partition"),
+        (messages.ReplayRequest(offsets=messages.OffsetRange(first=10**9, end=10**9)), "offsets.first"),
+        (messages.ReplayRequest(offsets=messages.OffsetRange(first=1, end=0)), "offsets.end"),
+        (messages.ReplayRequest(times=messages.TimeRange(first=Timestamp(seconds=9))), "times.end"),
+        (messages.ReplayRequest(times=messages.TimeRange(first=Timestamp(seconds=1 << 50))), "times.first"),
+    ],
+)
+def test_ranges_that_are_none_are_refused(client: Client, asked: messages.ReplayRequest, field: str) -> None:
+    client.publish(paper())
+    refused = refusal(lambda: client.ingestion.Replay(asked, timeout=30))
+    assert (refused.code, refused.field) == ("INVALID_ARGUMENT", field)
+
+
+def test_a_worker_that_wakes_up_late_spoils_nothing(stack: Stack, client: Client) -> None:
+    """Two processes on one log; the first sleeps through its lease and comes back."""
+    info = client.ingestion.Info(messages.InfoRequest(), timeout=30)
+    second = Stack(stack.data, {**stack.ports, "ingestion": choose_ports(0)["ingestion"]}, settings=stack.settings)
+    second.start(["ingestion"])
+    other = Client(second.addresses)
+    sleeper = stack.processes["ingestion"].pid
+    try:
+        second.wait(["ingestion"])
+        accepted = [client.publish(paper()) for _ in range(20)]
+        os.kill(sleeper, signal.SIGSTOP)
+        accepted += [other.publish(paper()) for _ in range(20)]
+        assert all(other.settled(each.token).outcome == "APPLIED" for each in accepted)
+        os.kill(sleeper, signal.SIGCONT)
+        accepted += [client.publish(paper()) for _ in range(20)]
+        assert all(client.settled(each.token).outcome == "APPLIED" for each in accepted)
+        end = {partition.partition: partition.end_offset for partition in info.partitions}
+        assert sum(each.position.offset >= end[each.position.partition] for each in accepted) == 60
+    finally:
+        os.kill(sleeper, signal.SIGCONT)
+        other.close()
+        second.stop(["ingestion"])
+    assert client.settled(client.publish(paper()).token).state == PUBLICATION_STATE_SEARCHABLE
+
+
+def test_another_number_of_partitions_is_refused_in_one_line(stack: Stack) -> None:
+    other = Stack(stack.data, choose_ports(0), settings={"CITEWELL_INGESTION__LOG__PARTITIONS": "3"})
+    other.start(["ingestion"])
+    assert other.processes["ingestion"].wait(30) != 0
+    assert "2 partitions" in other.last_words("ingestion")
+
+
+def test_info_tells_of_the_log(stack: Stack, client: Client) -> None:
+    response = client.publish(paper())
+    client.settled(response.token)
+    info = client.ingestion.Info(messages.InfoRequest(), timeout=30)
+    assert (info.log_kind, info.log_id, len(info.partitions)) == ("local", response.position.log_id, 2)
+    partition = info.partitions[response.position.partition]
+    assert partition.first_offset <= response.position.offset < partition.end_offset
+    wait_until(
+        lambda: (
+            client.ingestion.Info(messages.InfoRequest(), timeout=30)
+            .partitions[response.position.partition]
+            .committed_offset
+            > response.position.offset
+        ),
+        "the record's acknowledgement",
+    )
