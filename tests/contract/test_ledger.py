@@ -24,6 +24,7 @@ from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
     adopt_restored,
     forget_view,
+    left_to_do,
     open_ledger,
     retire_view,
     start_rebuild,
@@ -32,9 +33,9 @@ from citewell.profiler.ledger.lifecycle import (
 from citewell.profiler.ledger.rules import Outcome, Position, SourcedEvent
 from citewell.profiler.ledger.views import serving_view
 from citewell.profiler.profiles import ProfileWeights
-from citewell.profiler.projector import Projector
+from citewell.profiler.projector import BATCH, Projector
 from citewell.profiler.reads import get_profile, score_profiles
-from citewell.runtime.errors import FailedPrecondition
+from citewell.runtime.errors import FailedPrecondition, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import ExternalId
@@ -473,6 +474,36 @@ def test_processes_apply_at_once_without_deadlock_or_lost_update(world: World) -
     for body in bodies:
         world.model.deliver(Event("", body))
     world.check()
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    world = World(f"sqlite:///{tmp_path}/ledger.sqlite")
+    world.publish(paper("a"))
+    with world.database.writing() as connection:  # the pool has this one connection
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+    bodies = [paper(f"p{number}", "a", abstract="long " * 2000) for number in range(20)]
+    events = [
+        IncomingEvent(SourcedEvent(Event(f"p{n}", body), Position("log", 0, n + 1))) for n, body in enumerate(bodies)
+    ]
+    before = dump(world.database)
+    with pytest.raises(StorageFull, match="disk is full"):
+        world.ledger.apply(events)
+    assert dump(world.database) == before
+    with world.database.writing() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+    world.publish(*bodies)
+    world.check()
+    world.database.close()
+
+
+def test_single_events_go_before_a_load(world: World) -> None:
+    world.ledger.apply([IncomingEvent(SourcedEvent(Event("", paper(f"a{number:04}")))) for number in range(600)])
+    world.publish(paper("z"))
+    asyncio.run(world.projector.step())
+    assert world.ledger.event_state("event-0").searchable
+    with world.database.reading() as connection:
+        assert left_to_do(connection, serving_view(connection)) == (600 + 1 - BATCH, 0)
 
 
 def test_unreadable_databases_are_named(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def _project_again(database: Database, papers: set[str]) -> int:
         for some in chunks(sorted(papers)):
             connection.execute(sa.update(table).where(table.c.id.in_(some)).values(version=table.c.version + 1))
         rows = [
-            {"view": view.name, "kind": kind.value, "object": row.id, "version": row.version, "event": ""}
+            {"view": view.name, "kind": kind.value, "object": row.id, "version": row.version, "event": "", "bulk": True}
             for view in read_views(connection)
             if view.projected
             for row in select_in(connection, sa.select(table).where(table.c.body_revision > 0), table.c.id, papers)

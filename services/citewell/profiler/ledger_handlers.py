@@ -78,6 +78,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     async def GetEventState(
         self, request: ledger_pb2.GetEventStateRequest, context: Any
     ) -> ledger_pb2.GetEventStateResponse:
+        self._require_ledger()
         key: str | Position = request.event_id
         if request.WhichOneof("key") == "position":
             key = _position(request.position)
@@ -93,6 +94,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     async def RecordDeadEvents(
         self, request: ledger_pb2.RecordDeadEventsRequest, context: Any
     ) -> ledger_pb2.RecordDeadEventsResponse:
+        self._require_ledger()
         results = [
             Result(
                 Outcome.DEAD,
@@ -120,12 +122,14 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         return ledger_pb2.StartRebuildResponse(view=await self._view_message(view))
 
     async def GetRebuild(self, request: ledger_pb2.GetRebuildRequest, context: Any) -> ledger_pb2.GetRebuildResponse:
+        self._require_ledger()
         view = next((view for view in await asyncio.to_thread(self._views) if view.name == request.view), None)
         if view is None:
             raise NotFound(f"there is no view {request.view!r}", view=request.view)
         return ledger_pb2.GetRebuildResponse(view=await self._view_message(view))
 
     async def SwitchView(self, request: ledger_pb2.SwitchViewRequest, context: Any) -> ledger_pb2.SwitchViewResponse:
+        self._require_ledger()
         switched = await self._watermarks.until(
             lambda: try_switch(self._database, request.view),
             lambda switched: switched is not None,
@@ -142,6 +146,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         return ledger_pb2.SwitchViewResponse(view=await self._view_message(view), previous_view=previous)
 
     async def DropView(self, request: ledger_pb2.DropViewRequest, context: Any) -> ledger_pb2.DropViewResponse:
+        self._require_ledger()
         await asyncio.to_thread(retire_view, self._database, request.view)
         # First the index, so that a failure on the way leaves a view that can be dropped again.
         with suppress(NotFound):
@@ -150,6 +155,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         return ledger_pb2.DropViewResponse()
 
     async def ListViews(self, request: ledger_pb2.ListViewsRequest, context: Any) -> ledger_pb2.ListViewsResponse:
+        self._require_ledger()
         if request.page_token:
             raise InvalidField("page_token", request.page_token, "none: all views fit on one page")
         views = await asyncio.to_thread(self._views)
@@ -158,6 +164,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     async def CheckProfiles(
         self, request: ledger_pb2.CheckProfilesRequest, context: Any
     ) -> ledger_pb2.CheckProfilesResponse:
+        self._require_ledger()
         if request.sample < 0:
             raise InvalidField("sample", request.sample, "how many papers, or 0 for all")
         report = await check_profiles(self._database, self._index, request.sample, request.seed, request.repair)
@@ -174,6 +181,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     async def AdoptRestoredLedger(
         self, request: ledger_pb2.AdoptRestoredLedgerRequest, context: Any
     ) -> ledger_pb2.AdoptRestoredLedgerResponse:
+        self._require_ledger()
         epoch = await asyncio.to_thread(adopt_restored, self._database, request.request_id)
         self._changed()
         applied = await asyncio.to_thread(self._ledger.applied)
@@ -205,9 +213,14 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     async def _apply(
         self, messages: Sequence[tuple[publication_pb2.PublicationEvent, publication_pb2.LogPosition | None]]
     ) -> list[Result]:
+        self._require_ledger()
         results = await asyncio.to_thread(self._translate_and_apply, messages)
         self._changed()
         return results
+
+    def _require_ledger(self) -> None:
+        """Raises while this process has not opened the ledger, or must not."""
+        _ = self._watermarks.view
 
     def _translate_and_apply(
         self, messages: Sequence[tuple[publication_pb2.PublicationEvent, publication_pb2.LogPosition | None]]

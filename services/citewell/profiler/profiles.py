@@ -40,6 +40,11 @@ class QueryWeights:
     delta: float
 
 
+CHOSEN_PROFILE = ProfileWeights(alpha=2.0, beta=0.5)
+CHOSEN_QUERY = QueryWeights(gamma=0.6, delta=0.4)
+"""The setting chosen on validation and used everywhere; `citewell.lab.chosen` says why."""
+
+
 def to_fixed(vectors: NDArray[Any]) -> Fixed:
     """The vectors rounded to fixed point; raises ValueError where a component is not finite or too large to store."""
     wide = np.asarray(vectors, dtype=np.float64)

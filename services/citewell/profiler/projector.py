@@ -108,10 +108,12 @@ class Projector:
     def _read(self, view: View) -> Points:
         with self._database.reading() as connection:
             # Round and round in the order of the keys, so that no object waits for ever.
-            objects = marked(connection, view.name, BATCH, self._after.get(view.name))
-            if not objects and self._after.get(view.name):
-                objects = marked(connection, view.name, BATCH)
-            self._after[view.name] = objects[-1] if objects else None
+            after = self._after.get(view.name)
+            live = marked(connection, view.name, BATCH, after=after) or marked(connection, view.name, BATCH)
+            self._after[view.name] = live[-1] if live else None
+            # What loads and rebuilds left goes on behind, and never stops.
+            room = max(BATCH - len(live), BATCH // 4)
+            objects = {*live, *marked(connection, view.name, room, bulk=True)}
             return read_points(connection, view, objects)
 
 
@@ -121,8 +123,10 @@ async def _for_ever(what: str, step: Callable[[], Awaitable[int]], nothing_left:
     while True:
         try:
             done = await step()
-        except (CitewellError, Conflict) as error:
-            logger.warning(f"{what} waits", why=str(error), seconds=pause)
+        except Exception as error:
+            # Whatever it is, the marks are still there; a defect is tried again too, and is in the log.
+            expected = isinstance(error, CitewellError | Conflict)
+            logger.warning(f"{what} waits", why=str(error), seconds=pause, exc_info=None if expected else error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             continue

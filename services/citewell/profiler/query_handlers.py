@@ -49,6 +49,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     ) -> profile_query_pb2.ScoreProfilesResponse:
         if len(request.paper_ids) > MAX_SCORED:
             raise InvalidField("paper_ids", f"{len(request.paper_ids)} ids", f"at most {MAX_SCORED}")
+        _ = self._watermarks.view
         scored, unknown = await asyncio.to_thread(
             score_profiles,
             self._database,
@@ -74,6 +75,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     async def GetProfile(
         self, request: profile_query_pb2.GetProfileRequest, context: Any
     ) -> profile_query_pb2.GetProfileResponse:
+        _ = self._watermarks.view
         found = await asyncio.to_thread(
             get_profile, self._database, request.paper_id, date_from_message(request.as_of, "as_of")
         )

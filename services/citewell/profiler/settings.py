@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY
 from citewell.runtime.settings import ServiceSettings
 
 
@@ -42,11 +43,11 @@ class ProfilerSettings(ServiceSettings):
     encoder_allow_download: bool = False
     """Fetch the encoder from Hugging Face when it is not here."""
 
-    alpha: float = Field(0.8, ge=0)
+    alpha: float = Field(CHOSEN_PROFILE.alpha, ge=0)
     """α of eq. 3: what citing contexts add to a profile. A change starts a rebuild that needs no encoding."""
-    beta: float = Field(0.2, ge=0)
+    beta: float = Field(CHOSEN_PROFILE.beta, ge=0)
     """β of eq. 3: what citing papers' own texts add to a profile."""
-    gamma: float = Field(0.8, ge=0)
+    gamma: float = Field(CHOSEN_QUERY.gamma, ge=0)
     """γ of eq. 4: how much the citation context counts in a query."""
-    delta: float = Field(0.2, ge=0)
+    delta: float = Field(CHOSEN_QUERY.delta, ge=0)
     """δ of eq. 4: how much the draft's title and abstract count in a query."""

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TypeVar
 
 from citewell.profiler.ledger import progress
-from citewell.profiler.ledger.database import Conflict, Database
+from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.rules import Position
 from citewell.profiler.ledger.views import View, serving_view
-from citewell.runtime.errors import CitewellError
+from citewell.runtime.errors import CitewellError, Unavailable
 from citewell.runtime.telemetry import logger
 
 Answer = TypeVar("Answer")
@@ -24,12 +24,24 @@ class Watermarks:
         self._database = database
         self._wake = asyncio.Event()
         self._next_look = asyncio.Event()
-        self.view: View
+        self._view: View | None = None
+        self._refused: CitewellError = Unavailable("the profiler is starting", stage="profiler")
         self.searchable: list[Position] = []
+
+    @property
+    def view(self) -> View:
+        """The serving view, or the reason why this process serves none."""
+        if self._view is None:
+            raise self._refused
+        return self._view
+
+    def refuse(self, error: CitewellError) -> None:
+        """This process must not serve this ledger."""
+        self._refused = error
 
     async def look(self) -> None:
         """Reads the ledger and tells those who wait."""
-        self.view, self.searchable = await asyncio.to_thread(self._read)
+        self._view, self.searchable = await asyncio.to_thread(self._read)
         looked, self._next_look = self._next_look, asyncio.Event()
         looked.set()
 
@@ -45,7 +57,7 @@ class Watermarks:
             self._wake.clear()
             try:
                 await self.look()
-            except (CitewellError, Conflict) as error:
+            except Exception as error:
                 logger.warning("ledger cannot be read", why=str(error))
 
     async def until(self, read: Callable[[], Answer], done: Callable[[Answer], bool], seconds: float) -> Answer:

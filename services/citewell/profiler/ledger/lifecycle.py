@@ -219,6 +219,8 @@ def _mark_everything(connection: Connection, view: str) -> None:
     speaks = sa.exists().where(edges.c.citing == papers.c.id)
     for kind, condition in ((Kind.PAPER, sa.true()), (Kind.SPANS, speaks)):
         objects = sa.select(
-            sa.literal(view), sa.literal(kind.value), papers.c.id, papers.c.version, sa.literal("")
+            sa.literal(view), sa.literal(kind.value), papers.c.id, papers.c.version, sa.literal(""), sa.true()
         ).where(papers.c.body_revision > 0, condition)
-        connection.execute(sa.insert(marks).from_select(["view", "kind", "object", "version", "event"], objects))
+        connection.execute(
+            sa.insert(marks).from_select(["view", "kind", "object", "version", "event", "bulk"], objects)
+        )

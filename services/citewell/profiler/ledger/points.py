@@ -63,10 +63,12 @@ class Points:
     versions: dict[Object, int] = field(default_factory=dict)
 
 
-def marked(connection: Connection, view: str, limit: int, after: Object | None = None) -> list[Object]:
-    """Objects waiting to be projected, in the order of their keys."""
+def marked(
+    connection: Connection, view: str, limit: int, *, bulk: bool = False, after: Object | None = None
+) -> list[Object]:
+    """Objects that single events (or a load, a rebuild, a repair) left to be projected, in the order of their keys."""
     marks = schema.marks
-    query = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view).distinct()
+    query = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view, marks.c.bulk == bulk).distinct()
     if after:
         query = query.where(sa.tuple_(marks.c.kind, marks.c.object) > sa.tuple_(after[0].value, after[1]))
     rows = connection.execute(query.order_by(marks.c.kind, marks.c.object).limit(limit))

@@ -146,6 +146,7 @@ def write_batch(database: Database, connection: Connection, batch: Batch, views:
                 "object": mark.object_id,
                 "version": mark.version,
                 "event": mark.event_id,
+                "bulk": mark.bulk,
             }
             for view in views
             for mark in batch.marks

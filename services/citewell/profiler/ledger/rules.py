@@ -109,6 +109,8 @@ class Mark:
     object_id: str
     version: int
     event_id: str
+    bulk: bool = False
+    """Of a load, which may wait while single events are projected."""
 
 
 class Reader(Protocol):
@@ -269,7 +271,7 @@ class Batch:
         if isinstance(told.body, Publication):
             self._accept_body(self.papers[state.id], told, told.body)
         else:
-            self._derive([state.id], told.event.event_id, changed=state.id)
+            self._derive([state.id], told)
 
     def _accept_body(self, state: PaperState, told: SourcedEvent, body: Publication) -> None:
         facts = told.facts
@@ -292,11 +294,11 @@ class Batch:
             for other in self._citing(target)
             if name in self._facts_of(self._paper(other)).contexts
         }
-        self._derive(sorted({state.id, *citing}), told.event.event_id, changed=state.id)
+        self._derive(sorted({state.id, *citing}), told)
 
-    def _derive(self, citing: list[str], event_id: str, changed: str) -> None:
+    def _derive(self, citing: list[str], told: SourcedEvent) -> None:
         """Brings the edges of these papers in line with their facts, and marks what that touches."""
-        touched: dict[str, set[Kind]] = {changed: {Kind.PAPER}}
+        touched: dict[str, set[Kind]] = {told.body.paper_id: {Kind.PAPER}}
         for paper_id in citing:
             for cited in self._derive_edges(paper_id):
                 touched.setdefault(cited, set()).add(Kind.PAPER)
@@ -308,7 +310,10 @@ class Batch:
             self.papers[paper_id] = state
             self.changed_papers.add(paper_id)
             if state.known:
-                self.marks += [Mark(kind, paper_id, state.version, event_id) for kind in sorted(touched[paper_id])]
+                self.marks += [
+                    Mark(kind, paper_id, state.version, told.event.event_id, bulk=told.position is None)
+                    for kind in sorted(touched[paper_id])
+                ]
 
     def _derive_edges(self, citing: str) -> Iterable[str]:
         """The cited papers whose sums change."""

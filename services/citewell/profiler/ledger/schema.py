@@ -127,7 +127,10 @@ marks = Table(
     Column("version", BigInteger, primary_key=True),
     # Empty: not made by an event (a rebuild, a repair).
     Column("event", Id, nullable=False),
+    # Of a load, a rebuild or a repair: single events go first.
+    Column("bulk", Boolean, nullable=False),
     Index("marks_by_event", "view", "event"),
+    Index("marks_in_turn", "view", "bulk", "kind", "object"),
     sqlite_with_rowid=False,
 )
 

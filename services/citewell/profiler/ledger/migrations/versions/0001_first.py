@@ -60,9 +60,11 @@ def upgrade() -> None:
         sa.Column("object", ID, primary_key=True),
         sa.Column("version", sa.BigInteger, primary_key=True),
         sa.Column("event", ID, nullable=False),
+        sa.Column("bulk", sa.Boolean, nullable=False),
         sqlite_with_rowid=False,
     )
     op.create_index("marks_by_event", "marks", ["view", "event"])
+    op.create_index("marks_in_turn", "marks", ["view", "bulk", "kind", "object"])
     op.create_table(
         "meta",
         sa.Column("name", ID, primary_key=True),
