@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -58,6 +58,8 @@ class Bench:
         self.texts = PairTexts(read_dataset(data))
         self.run, self.lists, self.threads, self._work = run, lists, threads, work
         self._folders: dict[Storage, ModelFolder] = {}
+        self._scorers: dict[tuple[Storage, Runtime, Precision], InProcessScorer] = {}
+        self._torch = run.model()
 
     def folder(self, storage: Storage) -> ModelFolder:
         if storage not in self._folders:
@@ -72,10 +74,28 @@ class Bench:
         inside = [int(paper) for paper in papers if paper >= 0]
         return [Candidate(ids[p], 1, rank, self.texts.candidate(query, p)) for rank, p in enumerate(inside, 1)]
 
-    async def rerank(self, speed: Speed, rows: Sequence[int], on_row: Callable[[], None]) -> tuple[Logits, list[float]]:
+    def scorer(self, speed: Speed) -> InProcessScorer:
+        key = speed.storage, speed.runtime, speed.precision
+        if key not in self._scorers:
+            self._scorers[key] = InProcessScorer(
+                self.folder(speed.storage), speed.runtime, speed.precision, self.threads
+            )
+        return self._scorers[key]
+
+    async def close(self) -> None:
+        for scorer in self._scorers.values():
+            await scorer.close()
+
+    async def logits(self, speed: Speed, label: str) -> Logits:
+        """Logits of every pair of every query."""
+        rows = range(len(self.lists))
+        return (await self.rerank(speed, rows, lambda row: _progress(label, row, len(self.lists))))[0]
+
+    async def rerank(
+        self, speed: Speed, rows: Sequence[int], on_row: Callable[[int], None]
+    ) -> tuple[Logits, list[float]]:
         """Logits of every pair, NaN where there is none, and the seconds of each request."""
         model = self.folder(speed.storage)
-        scorer = InProcessScorer(model, speed.runtime, speed.precision, self.threads)
         budgets = [(speed.budget, 1000)]
         if speed.keep:
             budgets = [(shortened(speed.budget, speed.first_share), 1000), (speed.budget, speed.keep)]
@@ -84,7 +104,7 @@ class Bench:
             tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
             # Nothing is kept: every request pays for its candidates' tokens.
             passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
-        queue = PairQueue(scorer, passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
+        queue = PairQueue(self.scorer(speed), passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
         queue.start()
         reranker = Reranker(queue, passes, model.description.decay, time.monotonic)
         logits, seconds = np.full((len(rows), self.lists.depth), np.nan, np.float32), []
@@ -99,13 +119,12 @@ class Bench:
                 for paper in done.papers:
                     assert paper.score is not None
                     logits[at, place[paper.paper_id]] = np.log(paper.score) - np.log1p(-paper.score)
-                on_row()
+                on_row(at)
         finally:
             await queue.stop()
-            await scorer.close()
         return logits, seconds
 
-    def torch_seconds(self, budget: TokenBudget, row: int, model: Any) -> float:
+    def torch_seconds(self, budget: TokenBudget, row: int) -> float:
         """One request as it would be done without care: fp32, every pair padded to the longest allowed."""
         import torch
 
@@ -118,8 +137,13 @@ class Bench:
         batch = tokenizer.pack(pairs, _tokens(budget))
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         with torch.inference_mode():
-            model(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
+            self._torch(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
         return time.monotonic() - started
+
+
+def _progress(label: str, row: int, rows: int) -> None:
+    if (row + 1) % 10 == 0:
+        typer.echo(f"{label}: {row + 1} of {rows} queries", err=True)
 
 
 def _tokens(budget: TokenBudget) -> int:
@@ -155,6 +179,7 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Markdown file to write.")] = None,
     queries: Annotated[int, typer.Option(help="Queries whose ranking is judged.")] = 150,
     timed: Annotated[int, typer.Option(help="Queries on which systems are timed, in turns.")] = 4,
+    tokens: Annotated[list[int], typer.Option(help="Longer pairs to measure, beside those of training.")] = [192, 256],  # noqa: B006
     threads: int = 2,
 ) -> None:
     """Prints what is slow, what is fast, and what fast costs."""
@@ -162,105 +187,93 @@ def main(
     chosen = chosen.take(np.arange(min(queries, len(chosen))))
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(data, RunFolder(run), chosen, Path(work), threads)
-        report = asyncio.run(measure(bench, data.name, timed))
+        report = asyncio.run(_measure(bench, data.name, timed, tokens))
     print(report)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(report, "utf-8")
 
 
-async def measure(bench: Bench, name: str, timed: int) -> str:
+async def _measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) -> str:
+    try:
+        return await measure(bench, name, timed, tokens)
+    finally:
+        await bench.close()
+
+
+async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) -> str:
     """The report."""
-    lists, rows = bench.lists, list(range(len(bench.lists)))
+    lists = bench.lists
     own = bench.run.settings.budget
     best = Speed(Storage.INT8, Runtime.OPENVINO, Precision.BF16, own)
     forms = {
         "onnxruntime fp32": replace(best, storage=Storage.FP32, runtime=Runtime.ONNXRUNTIME, precision=Precision.FP32),
-        "openvino fp32": replace(best, storage=Storage.FP32, precision=Precision.FP32),
         "openvino bf16": replace(best, storage=Storage.FP32),
         "openvino, int8 weights": replace(best, precision=Precision.FP32),
         "openvino bf16, int8 weights": best,
     }
-
-    async def logits_of(speed: Speed, label: str) -> Logits:
-        done = 0
-
-        def on_row() -> None:
-            nonlocal done
-            done += 1
-            if done % 20 == 0:
-                typer.echo(f"{label}: {done} of {len(rows)} queries", err=True)
-
-        return (await bench.rerank(speed, rows, on_row))[0]
-
-    by_form = {label: await logits_of(speed, label) for label, speed in forms.items() if label != "openvino fp32"}
-    reference = mrr(lists, by_form["onnxruntime fp32"])
+    races = await _in_turns({label: _timer(bench, speed) for label, speed in forms.items()}, timed)
+    by_form = {label: await bench.logits(speed, label) for label, speed in forms.items()}
+    reference, full = (by_form[label] for label in ("onnxruntime fp32", "openvino bf16, int8 weights"))
     form_rows = [
         [
             label,
             f"{mrr(lists, logits):.2f}",
-            f"{mrr(lists, logits) - reference:+.2f}",
-            f"{_worst(logits, by_form['onnxruntime fp32']):.3f}",
+            f"{mrr(lists, logits) - mrr(lists, reference):+.2f}",
+            f"{np.nanmax(np.abs(logits - reference)):.3f}",
+            f"{1000 * races[label]:.0f}",
+            f"{lists.depth / races[label]:.0f}",
         ]
         for label, logits in by_form.items()
     ]
-    speed_rows = await _races(bench, forms, timed)
-    length_rows, pass_rows = [], []
-    torch_model = bench.run.model()
-    for tokens in (_tokens(own), 192, 256):
-        budget = own if tokens == _tokens(own) else widened(own, tokens)
-        full = (
-            by_form["openvino bf16, int8 weights"]
-            if budget == own
-            else await logits_of(replace(best, budget=budget), f"{tokens} tokens")
-        )
-        base = mrr(lists, full)
-        for share in (0.5, 0.35):
-            if min(shortened_or_none(budget, share)) < 8:
+    length_rows = []
+    for budget in [own, *(widened(own, wanted) for wanted in tokens)]:
+        length = _tokens(budget)
+        whole = full if budget == own else await bench.logits(replace(best, budget=budget), f"{length} tokens")
+        systems = {"(a)": _careless(bench, budget), "(b)": _timer(bench, replace(best, budget=budget))}
+        cost = {"(b)": whole}
+        for share, keep in ((0.5, 20), (0.35, 10)):
+            if round(min(budget.context, budget.candidate) * share) < 8:
                 continue
-            short = await logits_of(
-                replace(best, budget=shortened(budget, share)), f"{tokens} tokens, {share:.0%} of them"
-            )
-            for keep in (10, 20):
-                merged = mrr(lists, two_passes(short, full, keep))
-                pass_rows.append([f"{tokens}", f"{share:.0%}", str(keep), f"{merged:.2f}", f"{merged - base:+.2f}"])
-            pass_rows.append(
-                [f"{tokens}", f"{share:.0%}", "none", f"{mrr(lists, short):.2f}", f"{mrr(lists, short) - base:+.2f}"]
-            )
-        length_rows += await _lengths(bench, best, budget, base, torch_model, timed)
-    depths = [10, 20, 50, 100]
-    deep = by_form["openvino bf16, int8 weights"]
+            label = f"(c) {share:.0%}, then {keep}"
+            first = shortened(budget, share)
+            short = await bench.logits(replace(best, budget=first), f"{length} tokens, {share:.0%} of them")
+            systems[label] = _timer(bench, replace(best, budget=budget, first_share=share, keep=keep))
+            cost[label] = two_passes(short, whole, keep)
+        seconds = await _in_turns(systems, timed)
+        base = mrr(lists, whole)
+        for label, each in seconds.items():
+            judged = f"{mrr(lists, cost[label]):.2f}" if label in cost else f"{base:.2f}"
+            change = f"{mrr(lists, cost[label]) - base:+.2f}" if label in cost else ""
+            figures = [f"{1000 * each:.0f}", f"{lists.depth / each:.0f}", f"{seconds['(a)'] / each:.1f}×"]
+            length_rows.append([f"{length}", label, *figures, judged, change])
+    depths = [depth for depth in (10, 20, 50, 100) if depth <= lists.depth]
     depth_rows = [
-        ["MRR", *(f"{mrr(lists, deep, depth):.2f}" for depth in depths)],
+        ["reranked", *(f"{mrr(lists, full, depth):.2f}" for depth in depths)],
         ["retrieval order", *(f"{mrr(lists, None, depth):.2f}" for depth in depths)],
     ]
+    header = ["tokens", "system", "ms a request", "pairs/s", "against (a)", "MRR", "change"]
     return f"""# Reranking on a CPU
 
-{len(lists)} validation queries of {name}, {lists.depth} candidates each; {bench.threads} threads. MRR counts answers
-beyond the list as 0; the retrieval order has {mrr(lists, None):.2f}. Times: medians of {timed} requests, one at a
-time, the systems taking turns.
+{len(lists)} validation queries of {name}, {lists.depth} candidates each, {bench.threads} threads. Times: medians of
+{timed} requests, one at a time, the systems taking turns; only ratios hold on a shared machine.
 
 ## Forms of the model ({_tokens(own)} tokens)
 
-{markdown_table(["form", "MRR", "change", "largest change of a logit"], form_rows)}
+{markdown_table(["form", "MRR", "change", "largest change of a logit", "ms a request", "pairs/s"], form_rows)}
 
-{markdown_table(["form", "ms a request", "pairs/s"], speed_rows)}
+## Against a request done without care, and in two passes
 
-## Against a request done without care
+(a) torch in fp32, every pair padded to the longest allowed (it ranks like the fp32 form); (b) the in-process adapter;
+(c) the same in two passes: texts cut to a share of their budgets for all candidates, whole ones for the best so many.
 
-(a) torch in fp32, every pair padded to the longest allowed; (b) the in-process adapter; (c) the same in two passes.
-
-{markdown_table(["tokens", "system", "ms a request", "pairs/s", "against (a)"], length_rows)}
-
-## Two passes
-
-Texts cut to a share of their budgets for all candidates, whole ones for the best so many; "none": short texts alone.
-
-{markdown_table(["tokens", "first pass", "second pass", "MRR", "change"], pass_rows)}
+{markdown_table(header, length_rows)}
 
 ## Depth
 
-{markdown_table(["candidates reranked", *map(str, depths)], depth_rows)}
+MRR when only the first so many are reranked, and answers beyond count as 0.
+
+{markdown_table(["", *map(str, depths)], depth_rows)}
 
 {environment(["torch", "onnxruntime", "openvino", "tokenizers"])}
 
@@ -268,45 +281,17 @@ Command: `python -m citewell.lab.rerank_bench $CITEWELL_DATA/{name} RUN LISTS --
 """
 
 
-def _worst(logits: Logits, reference: Logits) -> float:
-    return float(np.nanmax(np.abs(logits - reference)))
+def _careless(bench: Bench, budget: TokenBudget) -> Callable[[int], Awaitable[float]]:
+    async def request(row: int) -> float:
+        return bench.torch_seconds(budget, row)
 
-
-def shortened_or_none(budget: TokenBudget, share: float) -> tuple[int, int]:
-    """Context and candidate as they would be cut: both must hold 8 tokens."""
-    return round(budget.context * share), round(budget.candidate * share)
-
-
-async def _races(bench: Bench, forms: dict[str, Speed], timed: int) -> list[list[str]]:
-    seconds = await _in_turns({label: _timer(bench, speed) for label, speed in forms.items()}, timed)
-    return [[label, f"{1000 * s:.0f}", f"{bench.lists.depth / s:.0f}"] for label, s in seconds.items()]
-
-
-async def _lengths(
-    bench: Bench, best: Speed, budget: TokenBudget, base: float, torch_model: Any, timed: int
-) -> list[list[str]]:
-    async def careless(row: int) -> float:
-        return bench.torch_seconds(budget, row, torch_model)
-
-    one = replace(best, budget=budget)
-    systems = {
-        "(a)": careless,
-        "(b)": _timer(bench, one),
-        "(c) 50 %, best 20": _timer(bench, replace(one, first_share=0.5, keep=20)),
-    }
-    if min(shortened_or_none(budget, 0.35)) >= 8:
-        systems["(c) 35 %, best 10"] = _timer(bench, replace(one, first_share=0.35, keep=10))
-    seconds = await _in_turns(systems, timed)
-    return [
-        [f"{_tokens(budget)}", label, f"{1000 * s:.0f}", f"{bench.lists.depth / s:.0f}", f"{seconds['(a)'] / s:.1f}×"]
-        for label, s in seconds.items()
-    ]
+    return request
 
 
 def _timer(bench: Bench, speed: Speed) -> Callable[[int], Awaitable[float]]:
     async def request(row: int) -> float:
         # The first request of a row warms the shapes up.
-        _, seconds = await bench.rerank(speed, [row, row], lambda: None)
+        _, seconds = await bench.rerank(speed, [row, row], lambda at: None)
         return seconds[1]
 
     return request
