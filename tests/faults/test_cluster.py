@@ -1,0 +1,253 @@
+"""Broker, database, links and workers fail while events come in: P1 and P2 hold, and progress resumes by itself.
+
+Index, profiler and ingestion are processes on a real broker and a real PostgreSQL, behind links that can be spoilt.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from citewell.commands.stack import Stack, choose_ports
+from citewell.ingestion.kafka_log import KafkaLog
+from citewell.ingestion.kafka_settings import KafkaSettings
+from citewell.ingestion.log import Record
+from tests.e2e.client import Client
+from tests.faults.events import PATIENCE, Publisher, World, bodies_of, check_effects, dead_letters, replay_everything
+from tests.servers.kafka_broker import KafkaBroker
+from tests.servers.kafka_topics import fresh_topics
+from tests.servers.postgres import PostgresServer
+from tests.servers.processes import wait_until
+from tests.servers.proxy import Proxy
+from tests.tiny_models import write_tiny_encoder
+
+pytestmark = pytest.mark.fault
+
+SERVICES = ("index", "profiler", "ingestion")
+SESSION_SECONDS = 3.0
+SHORT_OUTAGE_SECONDS, LONG_OUTAGE_SECONDS = 4.0, 60.0
+
+
+@dataclass
+class Cluster:
+    """The three services, the servers below them, and the links between."""
+
+    stack: Stack
+    broker: KafkaBroker
+    postgres: PostgresServer
+    broker_link: Proxy
+    index_link: Proxy
+    log: KafkaSettings
+    outage_seconds: float
+    more: list[Stack] = field(default_factory=list)
+    poisoned: int = 0
+    """Records in the log that are no events."""
+
+    def start_worker(self) -> Stack:
+        """One more ingestion process in the same group."""
+        settings = {**self.stack.settings, "CITEWELL_INGESTION__PROFILER_ADDRESS": self.stack.addresses["profiler"]}
+        worker = Stack(self.stack.data.with_name(f"worker-{len(self.more)}"), choose_ports(0), True, settings)
+        worker.start(["ingestion"])
+        self.more.append(worker)
+        worker.wait(["ingestion"])
+        return worker
+
+    def stop_workers(self) -> None:
+        while self.more:
+            self.more.pop().stop(["ingestion"])
+
+    def wait_for_outage(self) -> None:
+        """An outage lasts as long as it lasts: the one thing here that is a matter of time alone."""
+        time.sleep(self.outage_seconds)
+
+
+def broker_killed(cluster: Cluster) -> None:
+    cluster.broker.kill()
+    cluster.broker.start()
+
+
+def broker_unreachable(cluster: Cluster) -> None:
+    cluster.broker_link.cut()
+    cluster.wait_for_outage()
+    cluster.broker_link.restore()
+
+
+def broker_swallowed(cluster: Cluster) -> None:
+    cluster.broker_link.blackhole()
+    cluster.wait_for_outage()
+    cluster.broker_link.restore()
+
+
+def broker_resets_and_delays(cluster: Cluster) -> None:
+    for _ in range(5):
+        cluster.broker_link.delay(0.3)
+        time.sleep(SHORT_OUTAGE_SECONDS / 5)
+        cluster.broker_link.reset()
+
+
+def database_restarted(cluster: Cluster) -> None:
+    for shock in (cluster.postgres.restart, cluster.postgres.kill, cluster.postgres.restart):
+        shock()
+        cluster.postgres.start()
+
+
+def index_answers_lost(cluster: Cluster) -> None:
+    """What was written is written, and the profiler does not hear of it."""
+    for _ in range(5):
+        cluster.index_link.delay(0.2)
+        time.sleep(0.3)
+        cluster.index_link.reset()
+    cluster.index_link.blackhole()
+    time.sleep(SHORT_OUTAGE_SECONDS)
+    cluster.index_link.restore()
+
+
+def workers_scaled(cluster: Cluster) -> None:
+    """One worker, then four, then two, of which none is warned."""
+    for _ in range(3):
+        cluster.start_worker()
+    for worker in cluster.more[:2]:
+        worker.kill("ingestion")
+
+
+def worker_oversleeps(cluster: Cluster) -> None:
+    """The first worker's partitions are taken while it is stopped; then it wakes up in the middle of its work."""
+    cluster.start_worker()
+    sleeper = cluster.stack.processes["ingestion"]
+    sleeper.send_signal(signal.SIGSTOP)
+    time.sleep(2 * SESSION_SECONDS)
+    sleeper.send_signal(signal.SIGCONT)
+
+
+def poisoned_and_repeated(cluster: Cluster) -> None:
+    """Bytes that are no event lie between the others, and what was delivered comes again in another order."""
+
+    async def spoil() -> None:
+        log = KafkaLog(cluster.log.model_copy(update={"bootstrap_servers": cluster.broker.address}))
+        await log.start()
+        try:
+            known: list[Record] = []
+            for state in await log.partitions("nobody"):
+                known += await log.read(state.partition, state.first_offset, state.end_offset, 1000)
+            random.Random(7).shuffle(known)
+            for record in known[:30]:
+                await log.append(record.key, record.value, record.headers)
+                await log.append("poison", b"\xff\xffpoison", {})
+                cluster.poisoned += 1
+        finally:
+            await log.stop()
+
+    asyncio.run(spoil())
+
+
+FAULTS: tuple[Callable[[Cluster], None], ...] = (
+    broker_killed,
+    broker_unreachable,
+    broker_swallowed,
+    broker_resets_and_delays,
+    database_restarted,
+    index_answers_lost,
+    workers_scaled,
+    worker_oversleeps,
+    poisoned_and_repeated,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with ExitStack() as ends:
+        broker_link, index_link = (ends.enter_context(Proxy()) for _ in range(2))
+        broker = KafkaBroker(folder / "broker", advertised_link_port=broker_link.port)
+        ends.callback(broker.kill)
+        postgres = PostgresServer()
+        ends.callback(postgres.remove)
+        broker.start()
+        postgres.start()
+        broker_link.target_port = broker.link_port
+        log = fresh_topics(
+            broker,
+            partitions=4,
+            bootstrap_servers=f"127.0.0.1:{broker_link.port}",
+            session_seconds=SESSION_SECONDS,
+            request_seconds=2.0,
+            delivery_seconds=4.0,
+        )
+        ports = choose_ports(0)
+        index_link.target_port = ports["index"]
+        told = log.model_dump(mode="json", exclude_defaults=True)
+        settings = {
+            "CITEWELL_INGESTION__LOG__KIND": "kafka",
+            **{f"CITEWELL_INGESTION__LOG__KAFKA__{name.upper()}": str(value) for name, value in told.items()},
+            "CITEWELL_INGESTION__PACE__MOST_RECORDS": "4",
+            "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "0.5",
+            "CITEWELL_PROFILER__LEDGER_URL": postgres.fresh_database(),
+            "CITEWELL_PROFILER__INDEX_ADDRESS": f"127.0.0.1:{index_link.port}",
+            "CITEWELL_PROFILER__ENCODER": str(write_tiny_encoder(folder / "encoder")),
+            "CITEWELL_PROFILER__ENCODER_CACHE": str(folder / "graphs"),
+            "CITEWELL_PROFILER__ENCODER_THREADS": "1",
+        }
+        stack = Stack(folder / "data", ports, cluster=True, settings=settings)
+        ends.callback(stack.stop, SERVICES[::-1])
+        stack.start(SERVICES)
+        stack.wait(SERVICES)
+        long = pytestconfig.getoption("long")
+        outage = LONG_OUTAGE_SECONDS if long else SHORT_OUTAGE_SECONDS
+        yield Cluster(stack, broker, postgres, broker_link, index_link, log, outage)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    long = metafunc.config.getoption("long")
+    seeds = int(os.environ.get("CITEWELL_FAULT_SEEDS", 3 if long else 1))
+    metafunc.parametrize(
+        ("fault", "seed"),
+        [(fault, seed) for fault in FAULTS for seed in range(seeds)],
+        ids=lambda value: getattr(value, "__name__", str(value)),
+    )
+
+
+@pytest.mark.timeout(420)
+def test_nothing_acknowledged_is_lost(
+    cluster: Cluster, fault: Callable[[Cluster], None], seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    name = f"{fault.__name__}-{seed}"
+    draw = random.Random(name)
+    bodies = bodies_of(draw, name)
+    client = Client(cluster.stack.addresses)
+    publisher = Publisher(client)
+    failed: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            publisher.publish(bodies, name)
+        except BaseException as error:
+            failed.append(error)
+
+    publishing = threading.Thread(target=publish)
+    strikes_after = draw.randint(2, len(bodies) // 2)
+    try:
+        publishing.start()
+        wait_until(lambda: len(publisher.acknowledged) >= strikes_after or bool(failed), "a feed under way", PATIENCE)
+        fault(cluster)
+        over = time.monotonic()
+        publishing.join()
+        assert not failed
+        assert len(publisher.acknowledged) == len(bodies)
+        check_effects(client, publisher.acknowledged, bodies, name)
+        record_property("seconds_to_recover", round(time.monotonic() - over, 1))
+        before, dead = World.seen(client), dead_letters(client)
+        assert replay_everything(client).applied == 0
+        assert World.seen(client) == before
+        assert dead_letters(client) == dead
+        assert sum(event == letter for letter, event in dead.items()) == cluster.poisoned
+    finally:
+        publishing.join()
+        cluster.stop_workers()
+        client.close()
