@@ -22,7 +22,8 @@ from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.qdrant_server import QdrantStore
 from citewell.index.store import Changes, Kind, Store
 from citewell.index.views import View
-from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
+from citewell.runtime import deadlines
+from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 
@@ -498,3 +499,12 @@ async def test_the_feed_names_what_was_written_since(stocked: Index, adapter: Ad
     assert news.ids >= {point_id("paper-001"), point_id("paper-003")}
     assert news.ids <= {point_id(f"paper-00{number}") for number in (1, 2, 3)}
     assert news.number > seen.number
+
+
+async def test_a_server_that_is_gone_is_a_clear_error() -> None:
+    store = QdrantStore(
+        lambda: AsyncQdrantClient(url="http://127.0.0.1:1", grpc_port=1, prefer_grpc=True, check_compatibility=False)
+    )
+    with deadlines.within(5), pytest.raises(Unavailable, match="the store does not answer"):
+        await store.open()
+    await store.close()

@@ -167,15 +167,22 @@ class EdgePoints:
 
     async def changes(self, after: int) -> Changes:
         """Every write carries its number in the payload, so the feed is as durable as the points."""
-        number, start = self._change, None
+        number = self._change
         ids: set[UUID] = set()
-        while number > after:
-            page = await self.page(start, READ_CHUNK, (Between("change", least=after + 1),))
-            ids.update(point.id for point in page.points)
-            start = page.next_id
-            if start is None:
-                break
+        start, more = None, number > after
+        while more:
+            found, start = await self._thread.run(self._changed_ids, after, start)
+            ids.update(found)
+            more = start is not None
         return Changes(number, frozenset(ids))
+
+    def _changed_ids(self, after: int, start: UUID | None) -> tuple[list[UUID], UUID | None]:
+        written_since = _filter((Between("change", least=after + 1),))
+        scroll = edge.ScrollRequest(
+            offset=start, limit=READ_CHUNK, filter=written_since, with_payload=False, with_vector=False
+        )
+        records, next_id = self._shard.scroll(scroll)
+        return [record.id for record in records], next_id
 
     def close(self) -> None:
         """To be called on the store's thread, or when that has ended."""

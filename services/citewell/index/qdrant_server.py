@@ -118,7 +118,7 @@ class QdrantStore:
         integers: tuple[str, ...] = (),
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        name = self._collection(view.name, part)
+        name = self.collection(view.name, part)
         await ask(self._client.delete_collection(name))  # what a crash left
         sparse = {LEXICAL: models.SparseVectorParams(modifier=models.Modifier.IDF)} if part == Kind.PAPERS.value else {}
         await ask(
@@ -145,28 +145,28 @@ class QdrantStore:
         operations: list[Any] = []
         if (await self.registry()).serving:
             operations.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self._prefix)))
-        alias = models.CreateAlias(collection_name=self._collection(name, Kind.PAPERS.value), alias_name=self._prefix)
+        alias = models.CreateAlias(collection_name=self.collection(name, Kind.PAPERS.value), alias_name=self._prefix)
         operations.append(models.CreateAliasOperation(create_alias=alias))
         await ask(self._client.update_collection_aliases(operations))
         await self._read_registry()
 
     async def drop(self, name: str) -> None:
         for part in (Kind.PAPERS.value, Kind.SPANS.value, _CHANGES):
-            await ask(self._client.delete_collection(self._collection(name, part)))
+            await ask(self._client.delete_collection(self.collection(name, part)))
         await self._read_registry()
 
     def points(self, view: View, kind: Kind) -> QdrantPoints:
         if view not in self._logs:
-            self._logs[view] = ChangeLog(self._client, self._collection(view.name, _CHANGES))
+            self._logs[view] = ChangeLog(self._client, self.collection(view.name, _CHANGES))
         return QdrantPoints(
-            self._client, self._collection(view.name, kind.value), kind, self._logs[view], exact=self._exact
+            self._client, self.collection(view.name, kind.value), kind, self._logs[view], exact=self._exact
         )
 
     async def disk_bytes(self, view: View) -> int:
         """Not told by the server for one collection."""
         return 0
 
-    def _collection(self, view: str, part: str) -> str:
+    def collection(self, view: str, part: str) -> str:
         return f"{self._prefix}-{view}-{part}"
 
     async def snapshot(self, view: View) -> dict[str, str]:
@@ -177,7 +177,7 @@ class QdrantStore:
         """
         taken = {}
         for part in (_CHANGES, Kind.SPANS.value, Kind.PAPERS.value):
-            name = self._collection(view.name, part)
+            name = self.collection(view.name, part)
             described = await ask(self._client.create_snapshot(name, wait=True))
             assert described is not None
             taken[name] = described.name
