@@ -30,6 +30,7 @@ from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
 from citewell.lab.readers import SPLITS, Reject
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime.channels import from_rpc_error, invoke, open_channel
+from citewell.runtime.errors import CitewellError
 from citewell.types.messages import event_to_message
 from citewell.types.v1 import publication_pb2
 
@@ -144,6 +145,9 @@ def load(
         except (FileNotFoundError, ValueError) as error:
             corpus.close(forget=not corpus.ready)
             fail(str(error))
+        except (CitewellError, KeyboardInterrupt) as error:
+            corpus.close(forget=False)
+            fail(f"{error or 'interrupted'}; run the same command again to go on")
     refused = rejects or data / "rejects.jsonl"
     if count := corpus.write_rejects(refused):
         summary += f"; {count:,} left out, see {refused}"
