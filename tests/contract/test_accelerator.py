@@ -5,12 +5,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from citewell.index import faiss_index
 from citewell.index.accelerator import AcceleratedPoints
 from citewell.index.faiss_index import FaissIndex
 from citewell.index.filters import paper_conditions
@@ -160,8 +162,23 @@ def test_rows_of_old_versions_are_given_back(form: Any) -> None:
     for generation in range(40):
         index.put([point(number, number + generation) for number in range(200)])
     assert index.rows < 200 * 3 + 1024
-    found = index.search(vector(39 + 17), 1)
-    assert found[0][0] == point(17, 0).id
+    [(found, _)] = index.search(vector(39 + 17), 1) or []
+    assert found == point(17, 0).id
     index.put([point(number, number, hidden=True) for number in range(199)])
-    assert [id_ for id_, _ in index.search(vector(0), 50)] == [point(199, 0).id]
+    assert [id_ for id_, _ in index.search(vector(0), 50) or []] == [point(199, 0).id]
     assert len(index) == 1
+
+
+def test_a_gpu_index_tells_what_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A flat index stands for the GPU's, which takes no selector and returns no more than so many.
+    monkeypatch.setattr(faiss_index, "_new_index", lambda dimension, form: faiss.IndexFlatIP(dimension))
+    monkeypatch.setattr(faiss_index, "_GPU_MOST", 50)
+    wide, exact = FaissIndex(DIMENSION, "gpu"), FaissIndex(DIMENSION, "flat")
+    for index in (wide, exact):
+        index.put([point(number, number) for number in range(200)])
+        index.put([point(number, number + 500) for number in range(100)])
+    excluded = paper_conditions(SearchFilter(excluded_ids=frozenset(f"p{number:05}" for number in range(0, 200, 2))))
+    for seed in range(20):
+        assert wide.search(vector(seed), 5, excluded) == exact.search(vector(seed), 5, excluded)
+    assert wide.search(vector(0), 51) is None
+    assert wide.search(vector(0), 40, excluded) is None

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
 
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
+from citewell.index.faiss_index import gpu_is_there
 from citewell.index.index import EvidenceSearch, Index, Search
 from citewell.index.points import CONTENT, LEXICAL, PaperPoint, SpanPoint, Sparse, Vector, point_id, unit
 from citewell.index.qdrant_edge import EdgeStore
@@ -83,6 +84,10 @@ def edge_sq8(folder: Path) -> Store:
     return AcceleratedStore(EdgeStore(folder), "sq8")
 
 
+def edge_gpu(folder: Path) -> Store:
+    return AcceleratedStore(EdgeStore(folder), "gpu")
+
+
 class Lasting(AsyncQdrantClient):
     """Local mode in memory that outlives the store that used it, as a server would."""
 
@@ -111,11 +116,13 @@ ADAPTERS = {
 }
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.qdrant_server) if name == "qdrant_server" else name for name in ADAPTERS
-    ]
-)
+_MARKS = {
+    "qdrant_server": [pytest.mark.qdrant_server],
+    "edge_gpu": [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="FAISS finds no GPU")],
+}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in ADAPTERS])
 async def adapter(request: pytest.FixtureRequest) -> AsyncIterator[Adapter]:
     with memory_folder() as folder:
         adapter = Adapter(lambda: ADAPTERS[request.param](folder))

@@ -66,7 +66,7 @@ class AcceleratedPoints:
     def __init__(self, points: Points, dimension: int, form: Form, threads: int, feed_seconds: float) -> None:
         self._points, self._form, self._feed_seconds = points, form, feed_seconds
         self._index = FaissIndex(dimension, form)
-        self._threads = _Threads(threads)
+        self._threads = _Threads(1 if form == "gpu" else threads)  # a GPU's resources serve one search at a time
         self._following, self._number, self._followed = asyncio.Lock(), 0, 0.0
         self.loaded = asyncio.Event()
         """Set once searches are answered from memory."""
@@ -118,8 +118,13 @@ class AcceleratedPoints:
         due = time.monotonic() - self._followed >= self._feed_seconds
         if due and await self._points.change_number() != self._number:
             await self._follow()
-        hits = [await self._search(query) for query in queries]
-        return Answers(hits, f"faiss-{self._form}", exact=self._form == "flat")
+        hits = []
+        for query in queries:
+            found = await self._search(query)
+            if found is None:
+                return await self._points.nearest(queries)
+            hits.append(found)
+        return Answers(hits, f"faiss-{self._form}", exact=self._form != "sq8")
 
     def _can_answer(self, query: Nearest) -> bool:
         return (
@@ -129,11 +134,14 @@ class AcceleratedPoints:
             and not (query.exact and self._form == "sq8")
         )
 
-    async def _search(self, query: Nearest) -> list[Hit]:
+    async def _search(self, query: Nearest) -> list[Hit] | None:
         assert isinstance(query.vector, np.ndarray)
         quantised = self._form == "sq8"
         limit = int(query.limit * _RESCORED) if quantised else query.limit
-        found = dict(await self._threads.run(self._index.search, query.vector, limit, query.conditions))
+        ranking = await self._threads.run(self._index.search, query.vector, limit, query.conditions)
+        if ranking is None:
+            return None
+        found = dict(ranking)
         points = await self._points.read(found, (PROFILE,) if quantised else ())
         # The store may know more by now: what was hidden or redated since is no answer.
         points = [p for p in points if not p.payload["hidden"] and all(holds(c, p) for c in query.conditions)]

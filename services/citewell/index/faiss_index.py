@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from citewell.index.filters import AnyOf, Between, Condition, NotThese
 from citewell.index.points import PROFILE, Point, Vector
 
-Form = Literal["flat", "sq8"]
+Form = Literal["flat", "sq8", "gpu"]
 
 _COLUMNS = ("last_day", "year")
 # Rows are never overwritten, so that any FAISS index will do: a new version is a new row, and the old one is dead.
 _COMPACT_AT = 1024
+# The most a GPU index returns for one query.
+_GPU_MOST = 2048
 
 
 def answerable(conditions: Sequence[Condition]) -> bool:
@@ -28,6 +30,11 @@ def answerable(conditions: Sequence[Condition]) -> bool:
         or (isinstance(condition, AnyOf) and condition.key == "venue")
         for condition in conditions
     )
+
+
+def gpu_is_there() -> bool:
+    """Whether FAISS was built for GPUs and sees one."""
+    return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
 
 
 class FaissIndex:
@@ -92,15 +99,26 @@ class FaissIndex:
         self._live = self._live[rows]
         self._columns = {name: column[rows] for name, column in self._columns.items()}
 
-    def search(self, vector: Vector, limit: int, conditions: Sequence[Condition] = ()) -> list[tuple[UUID, float]]:
-        """The nearest profiles by cosine, best first."""
+    def search(
+        self, vector: Vector, limit: int, conditions: Sequence[Condition] = ()
+    ) -> list[tuple[UUID, float]] | None:
+        """The nearest profiles by cosine, best first; None when this kind of index cannot tell."""
         admitted = self._admitted(conditions)
         limit = min(limit, int(np.count_nonzero(admitted)))
         if not limit:
             return []
-        bitmap = np.packbits(admitted, bitorder="little")
-        parameters = faiss.SearchParameters(sel=faiss.IDSelectorBitmap(bitmap))  # type: ignore[arg-type, call-arg]
-        scores, rows = self._index.search(vector[np.newaxis], limit, params=parameters)
+        if self._form == "gpu":
+            # No GPU index takes a selector: choose among the nearest of all, as far as it goes.
+            most = min(_GPU_MOST, len(self._ids))
+            scores, rows = self._index.search(vector[np.newaxis], most)
+            chosen = admitted[rows[0]]
+            if np.count_nonzero(chosen) < limit:
+                return None
+            scores, rows = scores[:, chosen][:, :limit], rows[:, chosen][:, :limit]
+        else:
+            bitmap = np.packbits(admitted, bitorder="little")
+            parameters = faiss.SearchParameters(sel=faiss.IDSelectorBitmap(bitmap))  # type: ignore[arg-type, call-arg]
+            scores, rows = self._index.search(vector[np.newaxis], limit, params=parameters)
         return [(self._ids[row], float(score)) for row, score in zip(rows[0], scores[0], strict=True)]
 
     def _admitted(self, conditions: Sequence[Condition]) -> NDArray[np.bool_]:
@@ -124,4 +142,6 @@ class FaissIndex:
 def _new_index(dimension: int, form: Form) -> Any:
     if form == "sq8":
         return faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT)
+    if form == "gpu":
+        return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), dimension)
     return faiss.IndexFlatIP(dimension)

@@ -51,8 +51,9 @@ class IndexSettings(ServiceSettings):
     """The embedded store refuses to write when less disk space than this is free."""
     owner_wait_seconds: float = Field(10.0, ge=0)
     """How long to wait at start for the process before us to let go of the embedded store."""
-    accelerator: Literal["none", "flat", "sq8"] = "flat"
-    """Profiles kept in memory for FAISS: flat = exact, 4 bytes a number; sq8 = a quarter of that, nearly exact."""
+    accelerator: Literal["none", "flat", "sq8", "gpu"] = "flat"
+    """Profiles kept in memory for FAISS: flat = exact, 4 bytes a number; sq8 = a quarter of that, nearly exact;
+    gpu = exact, on a GPU."""
     search_threads: int = Field(2, ge=1, le=256)
     """How many searches FAISS runs side by side, one thread each."""
     feed_seconds: float = Field(0.0, ge=0)

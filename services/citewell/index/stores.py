@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from citewell.index.accelerator import AcceleratedStore
+from citewell.index.faiss_index import gpu_is_there
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.settings import IndexSettings
 from citewell.index.store import Store
+from citewell.runtime.settings import UnknownSetting
+
+if TYPE_CHECKING:
+    from citewell.index.qdrant_server import QdrantStore
 
 
 def configured_store(settings: IndexSettings) -> Store:
     """A store, not yet open."""
-    store = _qdrant_store(settings) if settings.store == "qdrant" else _edge_store(settings)
+    store: Store = qdrant_store(settings) if settings.store == "qdrant" else _edge_store(settings)
     if settings.accelerator == "none":
         return store
+    if settings.accelerator == "gpu" and not gpu_is_there():
+        raise UnknownSetting("setting CITEWELL_INDEX__ACCELERATOR is 'gpu': FAISS finds no GPU; is citewell[gpu] in?")
     return AcceleratedStore(
         store, settings.accelerator, threads=settings.search_threads, feed_seconds=settings.feed_seconds
     )
@@ -26,7 +35,8 @@ def _edge_store(settings: IndexSettings) -> Store:
     )
 
 
-def _qdrant_store(settings: IndexSettings) -> Store:
+def qdrant_store(settings: IndexSettings) -> QdrantStore:
+    """The store on the server that the settings name, not yet open."""
     # Imported where it is used: the embedded set-up starts faster without the client's thousands of models.
     from qdrant_client import AsyncQdrantClient
 
