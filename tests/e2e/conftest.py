@@ -34,6 +34,8 @@ class Running:
     stack: Stack
     client: Client
     publications: dict[str, Publication]
+    said_of: dict[str, dict[str, tuple[str, ...]]]
+    """For every cited paper, who cites it in which contexts."""
     queries: tuple[Asked, ...]
 
 
@@ -51,7 +53,11 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         stack.wait()
         publications, queries = _world()
         _publish(client, publications)
-        yield Running(stack, client, {each.paper_id: each for each in publications}, queries)
+        said_of: dict[str, dict[str, tuple[str, ...]]] = {}
+        for citing in publications:
+            for cited, texts in citing.contexts().items():
+                said_of.setdefault(cited, {})[citing.paper_id] = texts
+        yield Running(stack, client, {each.paper_id: each for each in publications}, said_of, queries)
     finally:
         client.close()
         stack.stop()

@@ -29,12 +29,10 @@ def test_every_item_says_why(running: Running) -> None:
         assert item.score == item.stages[-1].score
         assert item.paper.title == running.publications[item.paper.id].title
         assert not item.paper.abstract  # the BASIC view
-        cited_for = [
-            text for citing in running.publications.values() for text in citing.contexts().get(item.paper.id, ())
-        ]
-        assert item.in_degree >= len(item.evidence)
-        assert bool(item.evidence) == bool(cited_for)
-        assert all(span.text in cited_for for span in item.evidence)
+        said = running.said_of.get(item.paper.id, {})
+        assert item.in_degree == len(said)
+        assert bool(item.evidence) == bool(said)
+        assert all(span.text in said[span.citing_id] for span in item.evidence)
     assert answer.snapshot.encoder_hash
     assert answer.snapshot.searchable
     stages = {timing.stage: timing.seconds for timing in answer.timings}
@@ -75,9 +73,9 @@ def test_nothing_from_the_day_asked_for_or_later_is_shown(running: Running, as_o
                 for span in item.evidence:
                     assert is_before(running.publications[span.citing_id].published, day)
                 if as_of == messages.AS_OF_KNOWLEDGE:
+                    citing = running.said_of.get(item.paper.id, ())
                     assert item.in_degree == sum(
-                        item.paper.id in citing.contexts() and is_before(citing.published, day)
-                        for citing in running.publications.values()
+                        is_before(running.publications[paper_id].published, day) for paper_id in citing
                     )
 
 
@@ -196,5 +194,5 @@ def test_papers_are_found_by_id_and_listed_page_by_page(running: Running) -> Non
 def test_asked_contexts_are_held_out(running: Running) -> None:
     """The world of these tests: enough queries, and none of their contexts is known."""
     assert len(running.queries) >= 20
-    known = {text for each in running.publications.values() for texts in each.contexts().values() for text in texts}
+    known = {text for said in running.said_of.values() for texts in said.values() for text in texts}
     assert all(asked.query.context not in known for asked in running.queries)
