@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
@@ -19,7 +19,8 @@ from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
-from citewell.runtime.errors import FailedPrecondition, NotFound
+from citewell.profiler.projector import IndexWriter
+from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
 
@@ -62,8 +63,6 @@ class MemoryIndex:
         self.papers: dict[str, dict[str, PaperPoint]] = {}
         self.spans: dict[str, dict[str, SpanPoint]] = {}
         self.serving = ""
-        self.fail_after_write: list[Exception] = []
-        """Errors that come instead of answers: the write happened."""
 
     async def create_view(self, view: View) -> None:
         there = self.views.setdefault(view.name, view)
@@ -86,8 +85,6 @@ class MemoryIndex:
             there = self.spans[view.name].get(span.key)
             if there is None or there.version < span.version:
                 self.spans[view.name][span.key] = span
-        if self.fail_after_write:
-            raise self.fail_after_write.pop()
 
     async def serve_view(self, name: str) -> None:
         if name not in self.views:
@@ -104,6 +101,33 @@ class MemoryIndex:
     ) -> tuple[list[PaperPoint], list[SpanPoint]]:
         papers, spans = self.papers.get(view, {}), self.spans.get(view, {})
         return [papers[key] for key in paper_ids if key in papers], [spans[key] for key in span_keys if key in spans]
+
+
+class LosingIndex:
+    """Another index, whose answers get lost when told so: the write happened."""
+
+    def __init__(self, index: IndexWriter) -> None:
+        self._index = index
+        self.lose_answers = False
+
+    async def create_view(self, view: View) -> None:
+        await self._index.create_view(view)
+
+    async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
+        await self._index.upsert(view, papers, spans)
+        if self.lose_answers:
+            raise Unavailable("the answer was lost")
+
+    async def serve_view(self, name: str) -> None:
+        await self._index.serve_view(name)
+
+    async def drop_view(self, name: str) -> None:
+        await self._index.drop_view(name)
+
+    async def read_points(
+        self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
+    ) -> tuple[list[PaperPoint], list[SpanPoint]]:
+        return await self._index.read_points(view, paper_ids, span_keys)
 
 
 @dataclass
@@ -212,13 +236,13 @@ def _plus(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
-def shown_papers(points: Mapping[str, PaperPoint]) -> dict[str, PaperPoint]:
-    return {key: point for key, point in points.items() if not point.hidden}
+def shown_papers(points: Iterable[PaperPoint]) -> dict[str, PaperPoint]:
+    return {point.paper.id: point for point in points if not point.hidden}
 
 
-def shown_spans(points: Mapping[str, SpanPoint]) -> dict[tuple[str, str, str], SpanPoint]:
+def shown_spans(points: Iterable[SpanPoint]) -> dict[tuple[str, str, str], SpanPoint]:
     """(citing, cited, text) → span."""
-    return {(point.citing_id, point.cited_id, point.text): point for point in points.values() if not point.hidden}
+    return {(point.citing_id, point.cited_id, point.text): point for point in points if not point.hidden}
 
 
 def stored_sums(database: Database, model: str) -> Sums:
@@ -226,7 +250,7 @@ def stored_sums(database: Database, model: str) -> Sums:
     with database.reading() as connection:
         return {
             (row.cited, row.year): (
-                row.count,
+                int(row._mapping["count"]),  # a row has a method of that name
                 tuple(np.frombuffer(row.contexts, "<i8").tolist()),
                 tuple(np.frombuffer(row.contents, "<i8").tolist()),
             )

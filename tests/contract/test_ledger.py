@@ -91,7 +91,7 @@ class World:
         self.project()
         with self.database.reading() as connection:
             view = serving_view(connection)
-        papers = shown_papers(self.index.papers[view.name])
+        papers = shown_papers(self.index.papers[view.name].values())
         shown = {key for key in self.model.published() if not self.model.papers[key].retracted}
         assert papers.keys() == shown
         encoder = self.encoders[view.model.name]
@@ -100,7 +100,7 @@ class World:
             expected = self.model.profile(encoder, key, view.weights.alpha, view.weights.beta)
             np.testing.assert_allclose(point.profile, expected, atol=1e-5)
         said = {(citing, cited, text) for (citing, cited), texts in self.model.citations().items() for text in texts}
-        assert shown_spans(self.index.spans[view.name]).keys() == said
+        assert shown_spans(self.index.spans[view.name].values()).keys() == said
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -8,22 +8,28 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from citewell.index.server import IndexServer
+from citewell.index.settings import IndexSettings
 from citewell.profiler.doctor import check_profiles
+from citewell.profiler.index_client import IndexClient
 from citewell.profiler.ledger import filling, progress
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger.facts import ContextText
 from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
     adopt_restored,
@@ -33,23 +39,36 @@ from citewell.profiler.ledger.lifecycle import (
     start_rebuild,
     try_switch,
 )
+from citewell.profiler.ledger.points import span_key
 from citewell.profiler.ledger.rules import Outcome, Position, Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views, serving_view
-from citewell.profiler.profiles import ProfileWeights
-from citewell.profiler.projector import Projector
+from citewell.profiler.profiles import ProfileWeights, normalised
+from citewell.profiler.projector import IndexWriter, Projector
 from citewell.runtime import faults
-from citewell.runtime.errors import FailedPrecondition
+from citewell.runtime.channels import open_channel
+from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
+from citewell.runtime.interceptors import CallInterceptor
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.publications import Event, Publication, Retraction
-from tests.ledger_world import HashEncoder, LedgerModel, MemoryIndex, dump, shown_papers, shown_spans, stored_sums
+from tests.ledger_world import (
+    HashEncoder,
+    LedgerModel,
+    LosingIndex,
+    MemoryIndex,
+    dump,
+    shown_papers,
+    shown_spans,
+    stored_sums,
+)
 
 WEIGHTS = ProfileWeights(0.8, 0.2)
 PARTITIONS = 2
 # Histories wait for the disk most of their time; what a power cut does is not their subject.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 Place = tuple[int, int]
+Answer = TypeVar("Answer")
 
 
 # Shrinking takes longer than the test: only a person who looks for a fault wants it.
@@ -79,9 +98,10 @@ def at(point: str, action: Callable[[], None]) -> Iterator[None]:
         faults.actions.pop(point, None)
 
 
-PAPERS = st.sampled_from("abcde")
-CITED = st.sampled_from([*"abcde", "stub", "doi:a", "doi:b", "c0"])
-SAYS = st.sampled_from(["as in TARGETCIT", "unlike TARGETCIT", "TARGETCIT and OTHERCIT", "see TARGETCIT"])
+NAMES = "abcd"
+CITES = [*NAMES, "stub", "doi:a", "doi:b", "c0"]
+TEXTS = ["as in TARGETCIT", "unlike TARGETCIT", "TARGETCIT and OTHERCIT", "see TARGETCIT"]
+PAPERS, CITED, SAYS = st.sampled_from(NAMES), st.sampled_from(CITES), st.sampled_from(TEXTS)
 DATES = st.sampled_from(["", "2019", "2020-03", "2020-03-05", "2021-12-31"])
 
 PUBLICATIONS = st.builds(
@@ -124,7 +144,8 @@ class Histories(RuleBasedStateMachine):
         self.file = self.folder / "ledger.sqlite"
         shutil.copy(self.template, self.file)
         self.encoders = {name: HashEncoder(name) for name in ("hash", "other")}
-        self.index = MemoryIndex()
+        self.loop = asyncio.new_event_loop()
+        self.index = LosingIndex(self.open_index())
         self.model = LedgerModel()
         self.log: list[list[Event]] = [[] for _ in range(PARTITIONS)]
         self.committed = [0] * PARTITIONS
@@ -134,6 +155,14 @@ class Histories(RuleBasedStateMachine):
         self.backup: tuple[LedgerModel, set[Place], list[Event]] | None = None
         self.names = iter(range(10**6))
         self.start()
+
+    def open_index(self) -> IndexWriter:
+        return MemoryIndex()
+
+    def close_index(self) -> None: ...
+
+    def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return self.loop.run_until_complete(work)
 
     def start(self) -> None:
         databases = [Database(f"sqlite:///{self.file}") for _ in range(2)]
@@ -152,9 +181,10 @@ class Histories(RuleBasedStateMachine):
 
     # What publishers do
 
-    @rule(body=BODIES)
-    def publish(self, body: Publication | Retraction) -> None:
-        self.append(Event(f"event-{next(self.names)}", body))
+    @rule(bodies=st.lists(BODIES, min_size=1, max_size=6))
+    def publish(self, bodies: list[Publication | Retraction]) -> None:
+        for body in bodies:
+            self.append(Event(f"event-{next(self.names)}", body))
 
     @rule(number=st.integers(0, 100))
     @precondition(lambda self: any(self.log))
@@ -267,28 +297,28 @@ class Histories(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def project(self, worker: int) -> None:
-        asyncio.run(self.projectors[worker].step())
+        self.run(self.projectors[worker].step())
 
     @rule(worker=WORKERS)
     def project_and_die(self, worker: int) -> None:
         with at("after-index-write", die):
             try:
-                asyncio.run(self.projectors[worker].step())
+                self.run(self.projectors[worker].step())
             except Crash:
                 self.restart(worker)
 
     @rule(worker=WORKERS)
     def project_and_lose_the_answer(self, worker: int) -> None:
-        self.index.fail_after_write = [TimeoutError()]
-        with suppress(TimeoutError):
-            asyncio.run(self.projectors[worker].step())
-        self.index.fail_after_write = []
+        self.index.lose_answers = True
+        with suppress(Unavailable):
+            self.run(self.projectors[worker].step())
+        self.index.lose_answers = False
 
     @rule(worker=WORKERS)
     def project_while_events_arrive(self, worker: int) -> None:
         """Marks made between the write to the index and the end of the old marks must stay."""
         with at("after-index-write", lambda: self.deliver(1 - worker, 0, 3)):
-            asyncio.run(self.projectors[worker].step())
+            self.run(self.projectors[worker].step())
 
     # What operators do
 
@@ -318,16 +348,13 @@ class Histories(RuleBasedStateMachine):
                     retire_view(self.database, name)
                 return
             retire_view(self.database, name)
-            if name in self.index.views:
-                asyncio.run(self.index.drop_view(name))
+            with suppress(NotFound):  # not filled yet
+                self.run(self.index.drop_view(name))
             forget_view(self.database, name)
 
     @rule()
     def back_up(self) -> None:
-        with sqlite3.connect(self.file) as source, sqlite3.connect(self.folder / "backup.sqlite") as target:
-            source.backup(target)
-        source.close()
-        target.close()
+        copy_ledger(self.file, self.folder / "backup.sqlite")
         self.backup = copy.deepcopy((self.model, self.recorded, self.dead))
 
     @rule()
@@ -383,6 +410,9 @@ class Histories(RuleBasedStateMachine):
         finally:
             for ledger in self.ledgers:
                 ledger.database.close()
+            self.close_index()
+            self.run(self.loop.shutdown_default_executor())
+            self.loop.close()
             shutil.rmtree(self.folder)
 
     def finish(self) -> None:
@@ -397,7 +427,7 @@ class Histories(RuleBasedStateMachine):
         for view in self.views():
             if view.projected:
                 self.check_view(view)
-        report = asyncio.run(check_profiles(self.database, self.index, 0, 0, repair=False))
+        report = self.run(check_profiles(self.database, self.index, 0, 0, repair=False))
         assert report.faults == []
         before = dump(self.database)
         for partition in range(PARTITIONS):
@@ -410,7 +440,7 @@ class Histories(RuleBasedStateMachine):
                 pass
             await self.projectors[0].step()  # the turn in which a complete view takes over
 
-        asyncio.run(until_done())
+        self.run(until_done())
 
     def check_statuses(self) -> None:
         with self.database.reading() as connection:
@@ -424,11 +454,15 @@ class Histories(RuleBasedStateMachine):
 
     def check_view(self, view: View) -> None:
         encoder, published = self.encoders[view.model.name], self.model.published()
-        papers, spans = shown_papers(self.index.papers[view.name]), shown_spans(self.index.spans[view.name])
+        keys = [span_key(citing, cited, ContextText(text).key) for citing, cited, text in product(NAMES, CITES, TEXTS)]
+        stored_papers, stored_spans = self.run(self.index.read_points(view.name, [*NAMES, "stub"], keys))
+        papers, spans = shown_papers(stored_papers), shown_spans(stored_spans)
         assert papers.keys() == {key for key in published if not self.model.papers[key].retracted}
         for key, point in papers.items():
             profile = self.model.profile(encoder, key, view.weights.alpha, view.weights.beta)
-            np.testing.assert_allclose(point.profile, profile, atol=1e-5)
+            np.testing.assert_allclose(normalised(point.profile), normalised(profile), atol=1e-5)
+            content = encoder.vector(encoder.paper_text(published[key].title, published[key].abstract))
+            np.testing.assert_allclose(normalised(point.content), normalised(content), atol=1e-6)
             told = published[key]
             assert (point.paper.in_degree, point.paper.revision) == (self.model.in_degree(key), told.revision)
             assert (point.paper.title, point.paper.abstract) == (told.title, told.abstract)
@@ -437,36 +471,65 @@ class Histories(RuleBasedStateMachine):
         assert spans.keys() == {(*pair, text) for pair, texts in citations.items() for text in texts}
         for (citing, _, text), span in spans.items():
             assert (span.published, span.revision) == (published[citing].published, published[citing].revision)
-            np.testing.assert_allclose(span.vector, encoder.vector(text), atol=1e-6)
+            np.testing.assert_allclose(normalised(span.vector), normalised(encoder.vector(text)), atol=1e-6)
+
+
+class EdgeHistories(Histories):
+    """The same with the real index before the embedded store, over gRPC."""
+
+    def open_index(self) -> IndexWriter:
+        settings = IndexSettings(folder=self.folder / "index", min_free_megabytes=0)
+        return self.run(self.serve(IndexServer(settings)))
+
+    async def serve(self, service: IndexServer) -> IndexWriter:
+        self.service, self.server = service, grpc.aio.server(interceptors=[CallInterceptor(30.0)])
+        service.register(self.server)
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        await self.server.start()
+        await service.start()
+        self.channel = open_channel(f"127.0.0.1:{port}")
+        return IndexClient(self.channel)
+
+    def close_index(self) -> None:
+        async def close() -> None:
+            await self.channel.close()
+            await self.server.stop(None)
+            await self.service.stop()
+
+        self.run(close())
 
 
 @pytest.fixture
-def histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Histories]:
-    """The machine, with a migrated ledger to copy, and pieces of work small enough to be interrupted."""
+def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new ledger to copy; and pieces of work small enough to be interrupted."""
     monkeypatch.setattr(filling, "PAPERS_ENCODED", 2)
     monkeypatch.setattr(filling, "PAPERS_SUMMED", 2)
-    database = Database(f"sqlite:///{tmp_path}/template.sqlite")
-    open_ledger(database, HashEncoder(), WEIGHTS)
-    with sqlite3.connect(tmp_path / "template.sqlite") as source, sqlite3.connect(tmp_path / "copy.sqlite") as target:
-        source.backup(target)
-    source.close()
-    target.close()
+    database = Database(f"sqlite:///{tmp_path}/new.sqlite")
+    open_ledger(database, HashEncoder(), WEIGHTS, new_name=lambda: "first")
     database.close()
+    copy_ledger(tmp_path / "new.sqlite", tmp_path / "template.sqlite")
+    return tmp_path / "template.sqlite"
 
-    class Ready(Histories):
-        template = tmp_path / "copy.sqlite"
 
-    return Ready
+def copy_ledger(source: Path, target: Path) -> None:
+    """As an operator backs up a ledger in use."""
+    with closing(sqlite3.connect(source)) as from_, closing(sqlite3.connect(target)) as to:
+        from_.backup(to)
 
 
 @pytest.mark.fault
 @pytest.mark.timeout(3000)
-def test_any_history_ends_as_the_model_says(histories: type[Histories], request: pytest.FixtureRequest) -> None:
-    long: Any = request.config.getoption("--long")
+@pytest.mark.parametrize(
+    ("machine", "few", "many"), [(Histories, 30, 600), (EdgeHistories, 3, 40)], ids=["memory", "qdrant-edge"]
+)
+def test_any_history_ends_as_the_model_says(
+    template: Path, request: pytest.FixtureRequest, machine: type[Histories], few: int, many: int
+) -> None:
+    long: bool = request.config.getoption("--long")
     run_state_machine_as_test(
-        histories,
+        type(machine.__name__, (machine,), {"template": template}),
         settings=settings(
-            max_examples=600 if long else 30,
+            max_examples=many if long else few,
             stateful_step_count=50 if long else 25,
             phases=PHASES,
             deadline=None,

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 
 from citewell.index.v1 import index_pb2, index_pb2_grpc
+from citewell.profiler.ledger.database import chunks
 from citewell.profiler.ledger.points import EXTRACTOR, PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
 from citewell.profiler.profiles import Vectors
@@ -17,6 +18,7 @@ from citewell.types.messages import date_from_message, date_to_message, paper_fr
 
 # Keeps a message well below the size limit: a point takes up to 60 KB at its largest abstract.
 POINTS_PER_MESSAGE = 256
+POINTS_READ_AT_ONCE = 1000
 SCHEMA_VERSION = 1
 WRITE_SECONDS = 60.0
 
@@ -39,8 +41,7 @@ class IndexClient:
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
         points = [*map(_paper_message, papers), *map(_span_message, spans)]
-        for at in range(0, len(points), POINTS_PER_MESSAGE):
-            some = points[at : at + POINTS_PER_MESSAGE]
+        for some in chunks(points, POINTS_PER_MESSAGE):
             request = index_pb2.UpsertRequest(
                 index_view=view.name,
                 epoch=view.epoch,
@@ -60,11 +61,19 @@ class IndexClient:
     async def read_points(
         self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
     ) -> tuple[list[PaperPoint], list[SpanPoint]]:
-        request = index_pb2.ReadPointsRequest(index_view=view, paper_ids=paper_ids, span_keys=span_keys)
-        response = await invoke(self._stub.ReadPoints, request, "index.ReadPoints", at_most=WRITE_SECONDS)
-        return [_paper_point(message) for message in response.papers], [
-            _span_point(message) for message in response.spans
-        ]
+        papers: list[PaperPoint] = []
+        spans: list[SpanPoint] = []
+        names = [*((True, key) for key in paper_ids), *((False, key) for key in span_keys)]
+        for some in chunks(names, POINTS_READ_AT_ONCE):
+            request = index_pb2.ReadPointsRequest(
+                index_view=view,
+                paper_ids=[key for is_paper, key in some if is_paper],
+                span_keys=[key for is_paper, key in some if not is_paper],
+            )
+            response = await invoke(self._stub.ReadPoints, request, "index.ReadPoints", at_most=WRITE_SECONDS)
+            papers += map(_paper_point, response.papers)
+            spans += map(_span_point, response.spans)
+        return papers, spans
 
 
 def settings_hash(view: View) -> str:
