@@ -36,6 +36,7 @@ Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar
 Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
 PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
 ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
+JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
 DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"
 SEED = 2026
 
@@ -55,7 +56,7 @@ def run(
     context_tokens: ContextTokens = 0,
     raw: Annotated[bool, typer.Option(help="Vectors as the model gives them, not at length one.")] = False,
     cache: Cache = DEFAULT_CACHE,
-    json_out: Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")] = None,
+    json_out: JsonOut = None,
 ) -> None:
     """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
@@ -104,6 +105,7 @@ def served(
     paper_tokens: PaperTokens = 0,
     context_tokens: ContextTokens = 0,
     cache: Cache = DEFAULT_CACHE,
+    json_out: JsonOut = None,
 ) -> None:
     """Compares the lab's rankings with those of a running index service, in a view of its own that is dropped again."""
     with _failing_clearly(), progress() as on_progress:
@@ -116,6 +118,8 @@ def served(
         f"{found.equivalent} but for equal cosines; {found.milliseconds:.1f} ms a search\n"
         f"one request sent {found.repeats} times more: {found.repeated} answers identical to the first"
     )
+    if json_out:
+        json_out.write_text(json.dumps(asdict(found), indent=1))
     if found.equivalent < found.queries or found.repeated < found.repeats:
         raise typer.Exit(1)
 

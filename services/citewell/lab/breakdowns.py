@@ -58,7 +58,7 @@ def breakdowns(data: Dataset, known: Citations, queries: Rows) -> list[Breakdown
 def _by_bounds(title: str, values: Column | NDArray[np.int64], upper: Sequence[int]) -> Breakdown:
     lower = [None, *(bound + 1 for bound in upper)]
     names = [
-        f"up to {high}" if low is None and high else str(high) if low in (None, high) else f"{low}–{high}"
+        f"up to {high}" if low is None and high > 1 else str(high) if low in (None, high) else f"{low}–{high}"
         for low, high in zip(lower, upper, strict=False)
     ]
     names.append(f"over {upper[-1]}")
