@@ -318,7 +318,7 @@ async def test_stale_points_do_not_hold_up_the_rest_of_a_batch(index: Index) -> 
     assert len(await ids(index, vector(0))) == 100
 
 
-async def test_hidden_papers_and_spans_are_in_no_answer(stocked: Index) -> None:
+async def test_hidden_papers_and_spans_are_in_no_answer(stocked: Index, adapter: Adapter) -> None:
     await write(stocked, paper(3, version=2, hidden=True), span(20, 5, version=2, hidden=True))
     assert "paper-003" not in await ids(stocked, paper(3).profile)
     assert "paper-003" not in await ids(stocked, paper(3).content, searched=CONTENT)
@@ -332,6 +332,7 @@ async def test_hidden_papers_and_spans_are_in_no_answer(stocked: Index) -> None:
         assert len(found["paper-005"]) == 19
     stats = await stocked.stats()
     assert (stats.papers, stats.hidden_papers, stats.spans) == (119, 1, 199)
+    assert await adapter.store.points(VIEW, Kind.PAPERS).count() == 120
     [[hidden], [gone]] = await stocked.read_points("", ["paper-003"], ["20>5"])
     assert hidden.hidden
     assert gone.hidden

@@ -159,8 +159,10 @@ class EdgePoints:
         return Page([_point(record) for record in records], next_id)
 
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int:
+        if not conditions:  # known without looking at each point
+            return int((await self._thread.run(self._shard.info)).points_count)
         count = edge.CountRequest(exact=True, filter=_filter(conditions))
-        return await self._thread.run(self._shard.count, count)
+        return int(await self._thread.run(self._shard.count, count))
 
     async def change_number(self) -> int:
         return self._change
