@@ -137,6 +137,19 @@ class LocalLog:
     async def start(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._log_id = await self._appending.run(self._create, write=True)
+        self._require_same()
+
+    def _require_same(self) -> None:
+        """Another file put in the place of the one that was here is never taken for it."""
+        name = self._path.with_suffix(".id")
+        if not name.exists():
+            name.write_text(self._log_id)
+        elif (before := name.read_text().strip()) != self._log_id:
+            raise FailedPrecondition(
+                f"{self._path.name} is log {self._log_id}, but this folder's was {before}; "
+                f"put that one back, or delete {name.name} to go on with this one",
+                reason="LOG_REPLACED",
+            )
 
     def _create(self, db: sqlite3.Connection) -> str:
         for statement in _SCHEMA.split(";"):

@@ -80,6 +80,10 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
             except Unavailable as error:
                 telemetry.logger.warning("log", error=error.message)
                 await asyncio.sleep(RETRY_START_SECONDS)
+        if settings.log.expected_id not in ("", self._log.log_id):
+            raise FailedPrecondition(
+                f"the log is {self._log.log_id}; the settings expect {settings.log.expected_id}", reason="LOG_REPLACED"
+            )
         if settings.consume:
             self._working = asyncio.create_task(self._worker.run())
 

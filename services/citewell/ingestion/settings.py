@@ -21,6 +21,8 @@ class LogSettings(BaseModel):
     """local: one SQLite file on this machine; kafka: a broker."""
     group: str = Field("citewell-ledger", min_length=1)
     """Consumer group of the workers; a new name starts at the earliest record."""
+    expected_id: str = ""
+    """Id the log must have, so that a topic made anew is noticed; empty = any. The local log remembers its own."""
     partitions: int = Field(4, ge=1, le=1024)
     """local: number of partitions; fixed once the file exists."""
     lease_seconds: float = Field(3.0, gt=0)
