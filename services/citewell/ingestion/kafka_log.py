@@ -36,6 +36,8 @@ T = TypeVar("T")
 MOST_WAITING = 20_000
 """Appends accepted while the broker is slow; more are refused as Overloaded."""
 LINGER_MILLISECONDS = 2
+BATCH_BYTES = 1 << 20
+"""An event with its vectors is larger than the client's default, by which each would be a request of its own."""
 MOST_BLOCKED_MILLISECONDS = 1_000
 """An append waits for so long for a broker to appear, and with it those behind it."""
 _DEAD = "citewell-dead-"
@@ -102,6 +104,7 @@ class KafkaLog:
             enable_idempotence=True,
             acks="all",
             linger_ms=LINGER_MILLISECONDS,
+            batch_size=BATCH_BYTES,
             delivery_timeout_ms=milliseconds(settings.delivery_seconds),
             max_block_ms=MOST_BLOCKED_MILLISECONDS,
             max_request_size=settings.most_message_megabytes << 20,
