@@ -129,12 +129,14 @@ def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnPr
         source_of(context_encoder),
         lambda done, total: on_progress("contexts encoded", done, total),
     )
-    return text_vectors(data, of_papers, of_contexts, raw=encoding.raw)
+    vectors = text_vectors(data, of_papers, of_contexts, raw=encoding.raw)
+    made_by = f"papers {source_of(paper_encoder)}; contexts {source_of(context_encoder)}"
+    return replace(vectors, provenance=f"{made_by}. Encoded by: {vectors.provenance}")
 
 
 def source_of(encoder: GraphEncoder) -> str:
     """How a report names the vectors of an encoder."""
-    return f"{encoder.model_id} {encoder.model_hash}, at most {encoder.max_tokens} tokens"
+    return f"{encoder.model_id} ({encoder.model_hash}, at most {encoder.max_tokens} tokens)"
 
 
 SYSTEMS: dict[str, Callable[[Experiment], System]] = {

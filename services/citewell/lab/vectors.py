@@ -39,7 +39,7 @@ class TextVectors:
     papers: Vectors
     contexts: Vectors
     provenance: str
-    """Which model made them, and how."""
+    """Which model made them, and where they come from."""
 
 
 class VectorCache:
