@@ -219,7 +219,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         return results
 
     def _require_ledger(self) -> None:
-        """Raises while this process has not opened the ledger, or must not."""
+        """Raises while this process has not opened the ledger."""
         _ = self._watermarks.view
 
     def _translate_and_apply(

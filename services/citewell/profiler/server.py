@@ -24,7 +24,6 @@ from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition
-from citewell.runtime.telemetry import logger
 
 
 class ProfilerService:
@@ -56,15 +55,9 @@ class ProfilerService:
 
     async def start(self) -> None:
         settings = self._settings
-        try:
-            encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
-            weights = ProfileWeights(settings.alpha, settings.beta)
-            await asyncio.to_thread(open_ledger, self._database, encoder, weights)
-        except FailedPrecondition as error:
-            # Not serving, and saying why, tells an operator more than a process that is gone.
-            logger.error("the ledger is not served", reason=error.reason, why=error.message)
-            self._watermarks.refuse(error)
-            return
+        encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
+        weights = ProfileWeights(settings.alpha, settings.beta)
+        await asyncio.to_thread(open_ledger, self._database, encoder, weights)
         await self._watermarks.look()
         self._run(self._watermarks.run(settings.progress_seconds))
         if settings.project:

@@ -11,7 +11,7 @@ from citewell.profiler.ledger import progress
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.rules import Position
 from citewell.profiler.ledger.views import View, serving_view
-from citewell.runtime.errors import CitewellError, Unavailable
+from citewell.runtime.errors import Unavailable
 from citewell.runtime.telemetry import logger
 
 Answer = TypeVar("Answer")
@@ -25,19 +25,14 @@ class Watermarks:
         self._wake = asyncio.Event()
         self._next_look = asyncio.Event()
         self._view: View | None = None
-        self._refused: CitewellError = Unavailable("the profiler is starting", stage="profiler")
         self.searchable: list[Position] = []
 
     @property
     def view(self) -> View:
-        """The serving view, or the reason why this process serves none."""
+        """The serving view; Unavailable before the ledger is open."""
         if self._view is None:
-            raise self._refused
+            raise Unavailable("the profiler is starting", stage="profiler")
         return self._view
-
-    def refuse(self, error: CitewellError) -> None:
-        """This process must not serve this ledger."""
-        self._refused = error
 
     async def look(self) -> None:
         """Reads the ledger and tells those who wait."""

@@ -1,0 +1,340 @@
+"""The profiler as its callers meet it: both its gRPC services, before a real index."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from citewell.index.server import IndexServer
+from citewell.index.settings import IndexSettings
+from citewell.index.v1 import index_pb2, index_pb2_grpc
+from citewell.profiler.server import ProfilerService
+from citewell.profiler.settings import ProfilerSettings
+from citewell.profiler.v1 import ledger_pb2 as pb
+from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2, profile_query_pb2_grpc
+from citewell.runtime import deadlines
+from citewell.runtime.channels import invoke, open_channel
+from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
+from citewell.runtime.server import Service, ServiceProcess
+from citewell.runtime.settings import ServiceSettings
+from citewell.types.v1 import paper_pb2, publication_pb2
+from tests.tiny_models import write_tiny_encoder
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as made:
+        yield Path(made)
+
+
+@contextlib.asynccontextmanager
+async def serving(name: str, told: ServiceSettings, service: Service) -> AsyncIterator[int]:
+    process = ServiceProcess(name, told, service)
+    task = asyncio.create_task(process.run())
+    bound = asyncio.create_task(process.bound.wait())
+    await asyncio.wait({task, bound}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    try:
+        yield process.port
+    finally:
+        process.stop()
+        await asyncio.wait_for(task, 20)
+
+
+class Profiler:
+    """A profiler and an index over one folder."""
+
+    def __init__(self, profiler: int, index: int) -> None:
+        self._channels = [open_channel(f"localhost:{port}") for port in (profiler, index)]
+        self.ledger = ledger_pb2_grpc.LedgerServiceStub(self._channels[0])
+        self.queries = profile_query_pb2_grpc.ProfileQueryServiceStub(self._channels[0])
+        self.index = index_pb2_grpc.IndexServiceStub(self._channels[1])
+
+    async def close(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+    async def apply(self, *events: publication_pb2.PublicationEvent, start: int = 0) -> list[pb.EventResult]:
+        sourced = [
+            pb.SourcedEvent(position=publication_pb2.LogPosition(log_id="log", offset=offset), event=event)
+            for offset, event in enumerate(events, start)
+        ]
+        answer = await call(self.ledger.ApplyPublications, pb.ApplyPublicationsRequest(events=sourced))
+        return list(answer.results)
+
+    async def searchable(self, event_id: str) -> None:
+        state = await call(self.ledger.GetEventState, pb.GetEventStateRequest(event_id=event_id, wait=True))
+        assert state.searchable
+
+    async def search(self, embedded: profile_query_pb2.EmbedQueryResponse) -> list[str]:
+        request = index_pb2.SearchRequest(
+            vector=embedded.query_vector, limit=10, index_view=embedded.view, model_hash=embedded.model_hash
+        )
+        return [found.paper.id for found in (await call(self.index.Search, request)).papers]
+
+
+def settings(folder: Path, encoder: Path, index: str, **more: Any) -> ProfilerSettings:
+    told: dict[str, Any] = {
+        "ledger_url": f"sqlite:///{folder}/ledger.sqlite",
+        "index_address": index,
+        "encoder": str(encoder),
+        "encoder_precision": "fp32",
+        "encoder_cache": folder / "cache",
+        "encoder_threads": 1,
+        "progress_seconds": 0.05,
+    }
+    return ProfilerSettings(**(told | more))
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, encoder: Path, **more: Any) -> AsyncIterator[Profiler]:
+    index = IndexSettings(folder=folder / "index", min_free_megabytes=0)
+    async with serving("index", index, IndexServer(index)) as index_port:
+        told = settings(folder, encoder, f"localhost:{index_port}", **more)
+        async with serving("profiler", told, ProfilerService(told)) as port:
+            profiler = Profiler(port, index_port)
+            try:
+                await ready(profiler)
+                yield profiler
+            finally:
+                await profiler.close()
+
+
+async def ready(profiler: Profiler) -> None:
+    """Until the ledger is open, calls are UNAVAILABLE; our channels try them again a few times each."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(Unavailable):
+                await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+                return
+
+
+async def call(method: Any, request: Any, seconds: float = 30) -> Any:
+    with deadlines.within(seconds):
+        return await invoke(method, request, "profiler", wait_for_ready=True)
+
+
+def event(paper: str, *cites: str, revision: int = 1, **more: Any) -> publication_pb2.PublicationEvent:
+    body = publication_pb2.Publication(
+        paper_id=paper,
+        revision=revision,
+        title=f"a net of {paper}",
+        published=paper_pb2.PartialDate(year=2020),
+        masked_contexts=[publication_pb2.MaskedContext(text=f"as {paper} in TARGETCIT", cited_id=to) for to in cites],
+        **more,
+    )
+    return publication_pb2.PublicationEvent(event_id=f"{paper}-{revision}", publication=body)
+
+
+def query(**fields: str) -> profile_query_pb2.EmbedQueryRequest:
+    return profile_query_pb2.EmbedQueryRequest(**fields)
+
+
+@pytest.fixture
+def encoder(folder: Path) -> Path:
+    return write_tiny_encoder(folder / "tiny")
+
+
+async def test_what_is_published_is_found(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        results = await profiler.apply(event("a"), event("b", "a"), event("c", "a", "b"))
+        assert {result.outcome for result in results} == {pb.EVENT_OUTCOME_APPLIED}
+        for name in "abc":
+            await profiler.searchable(f"{name}-1")
+        embedded = await call(profiler.queries.EmbedQuery, query(context="in TARGETCIT", title="a net"))
+        assert set(await profiler.search(embedded)) == {"a", "b", "c"}
+        assert [position.offset for position in embedded.searchable] == [3]
+        assert not embedded.context_cut
+        scored = await call(
+            profiler.queries.ScoreProfiles,
+            profile_query_pb2.ScoreProfilesRequest(paper_ids=["a", "zz"], query_vector=embedded.query_vector),
+        )
+        assert [(one.paper_id, one.in_degree) for one in scored.scores] == [("a", 2)]
+        assert list(scored.unknown_ids) == ["zz"]
+        found = await call(profiler.queries.GetProfile, profile_query_pb2.GetProfileRequest(paper_id="a"))
+        cosine = np.dot(found.profile, embedded.query_vector) / (
+            np.linalg.norm(found.profile) * np.linalg.norm(embedded.query_vector)
+        )
+        assert scored.scores[0].score == pytest.approx(cosine, abs=1e-6)
+        long = await call(profiler.queries.EmbedQuery, query(context=f"{'far ' * 90}TARGETCIT{' away' * 90}"))
+        assert long.context_cut
+    # All of it is there after a restart.
+    async with running(folder, encoder) as profiler:
+        again = await call(profiler.queries.EmbedQuery, query(context="in TARGETCIT", title="a net"))
+        assert set(await profiler.search(again)) == {"a", "b", "c"}
+        assert again.view == embedded.view
+
+
+async def test_loading_ends_as_single_events_do(folder: Path, encoder: Path) -> None:
+    events = [event("a"), event("b", "a"), event("a"), event("", "a"), event("a", "b", revision=2)]
+
+    async def batches(size: int) -> AsyncIterator[pb.LoadPublicationsRequest]:
+        for at in range(0, len(events), size):
+            yield pb.LoadPublicationsRequest(events=events[at : at + size])
+
+    async with running(folder / "loaded", encoder) as profiler:
+        answer = await call(profiler.ledger.LoadPublications, batches(2))
+        assert (answer.applied, answer.duplicates, answer.superseded) == (3, 1, 0)
+        assert [rejected.reason for rejected in answer.rejected] == ["INVALID_PAPER_ID"]
+        loaded = await call(profiler.queries.GetProfile, profile_query_pb2.GetProfileRequest(paper_id="a"))
+    async with running(folder / "published", encoder) as profiler:
+        for offset, one in enumerate(events):
+            await profiler.apply(one, start=offset)
+        published = await call(profiler.queries.GetProfile, profile_query_pb2.GetProfileRequest(paper_id="a"))
+    assert loaded.profile == published.profile
+    assert loaded.years == published.years
+
+
+async def test_vectors_of_the_publisher_are_taken_by_hash(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+        vector = np.full(info.encoder.dimension, 0.25, "<f4")
+
+        def with_vector(paper: str, values: bytes) -> publication_pb2.PublicationEvent:
+            text_hash = hashlib.sha256(f"a net of {paper}".encode()).digest()
+            told = publication_pb2.TextVector(text_hash=text_hash, model_hash=info.encoder.hash, values=values)
+            return event(paper, vectors=[told])
+
+        nan = np.full(info.encoder.dimension, np.nan, "<f4").tobytes()
+        good, short, broken = await profiler.apply(
+            with_vector("a", vector.tobytes()), with_vector("b", b"1234"), with_vector("c", nan)
+        )
+        assert good.outcome == pb.EVENT_OUTCOME_APPLIED
+        assert {short.reason, broken.reason} == {"INVALID_VECTORS"}
+        assert "64 bytes" in short.message
+        found = await call(profiler.queries.GetProfile, profile_query_pb2.GetProfileRequest(paper_id="a"))
+        assert list(found.content) == vector.tolist()
+
+
+async def test_dead_events_have_a_state(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        (dead,) = await profiler.apply(event("a", revision=0))
+        assert (dead.outcome, dead.reason) == (pb.EVENT_OUTCOME_DEAD, "INVALID_REVISION")
+        unreadable = pb.EventResult(
+            position=publication_pb2.LogPosition(log_id="log", offset=1), reason="UNREADABLE", message="no protobuf"
+        )
+        await call(profiler.ledger.RecordDeadEvents, pb.RecordDeadEventsRequest(events=[dead, unreadable]))
+        for key in ({"event_id": "a-0"}, {"position": unreadable.position}):
+            state = await call(profiler.ledger.GetEventState, pb.GetEventStateRequest(**key, wait=True))
+            assert (state.outcome, state.searchable) == (pb.EVENT_OUTCOME_DEAD, False)
+        unknown = await call(
+            profiler.ledger.GetEventState, pb.GetEventStateRequest(event_id="nobody's", wait=True), seconds=0.5
+        )
+        assert unknown.outcome == pb.EVENT_OUTCOME_UNSPECIFIED
+
+
+async def test_a_rebuild_takes_over_and_the_old_view_goes(folder: Path, encoder: Path) -> None:
+    other = write_tiny_encoder(folder / "other", pooling="cls")
+    async with running(folder, encoder) as profiler:
+        await profiler.apply(event("a"), event("b", "a"))
+        await profiler.searchable("b-1")
+        before = await call(profiler.queries.EmbedQuery, query(title="a net"))
+        spec = pb.ViewSpec(encoder=str(other), beta=0.5)
+        started = await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=spec, request_id="r"))
+        again = await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=spec, request_id="r"))
+        assert again.view.name == started.view.name
+        await profiler.apply(event("c", "a"), start=2)
+        with pytest.raises(FailedPrecondition, match="is served"):
+            await call(profiler.ledger.DropView, pb.DropViewRequest(view=before.view))
+        switched = await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view=started.view.name))
+        assert (switched.previous_view, switched.view.beta, switched.view.alpha) == (
+            before.view,
+            0.5,
+            started.view.alpha,
+        )
+        after = await call(profiler.queries.EmbedQuery, query(title="a net"))
+        assert (after.view, after.model_hash) != (before.view, before.model_hash)
+        await profiler.searchable("c-1")
+        assert set(await profiler.search(after)) == {"a", "b", "c"}
+        await call(profiler.ledger.DropView, pb.DropViewRequest(view=before.view))
+        views = (await call(profiler.ledger.ListViews, pb.ListViewsRequest())).views
+        assert [(view.name, view.serving) for view in views] == [(after.view, True)]
+        with pytest.raises(NotFound):
+            await call(profiler.ledger.GetRebuild, pb.GetRebuildRequest(view=before.view))
+        checked = await call(profiler.ledger.CheckProfiles, pb.CheckProfilesRequest())
+        assert (checked.checked, list(checked.faults)) == (3, [])
+    told = settings(folder, encoder, "localhost:1")
+    with pytest.raises(FailedPrecondition, match=f"{other}.*{encoder}"):
+        await asyncio.wait_for(ServiceProcess("profiler", told, ProfilerService(told)).run(), 60)
+
+
+async def test_other_weights_in_the_settings_take_over_by_themselves(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        await profiler.apply(event("a"), event("b", "a"))
+        await profiler.searchable("b-1")
+    async with running(folder, encoder, alpha=0.1) as profiler:
+        (new,) = [
+            view for view in (await call(profiler.ledger.ListViews, pb.ListViewsRequest())).views if view.alpha == 0.1
+        ]
+        await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view=new.name))
+        assert (await call(profiler.queries.Info, profile_query_pb2.InfoRequest())).alpha == 0.1
+
+
+async def test_a_restored_ledger_is_adopted(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        await profiler.apply(event("a"), event("b", "a"))
+        await profiler.searchable("b-1")
+        before = await call(profiler.queries.EmbedQuery, query(title="a net"))
+        adopted = await call(profiler.ledger.AdoptRestoredLedger, pb.AdoptRestoredLedgerRequest(request_id="r"))
+        assert adopted.epoch != before.epoch
+        assert [position.offset for position in adopted.applied] == [2]
+        (new,) = [
+            view
+            for view in (await call(profiler.ledger.ListViews, pb.ListViewsRequest())).views
+            if view.epoch == adopted.epoch
+        ]
+        await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view=new.name))
+        after = await call(profiler.queries.EmbedQuery, query(title="a net"))
+        assert set(await profiler.search(after)) == {"a", "b"}
+
+
+BAD_QUERIES: list[tuple[dict[str, str], str]] = [
+    ({}, "context"),
+    ({"context": "no marker"}, "context"),
+    ({"context": "TARGETCIT and TARGETCIT"}, "context"),
+    ({"title": "x" * 3000}, "title"),
+    ({"context": "TARGETCIT" + " x" * 20_000}, "context"),
+]
+
+
+async def test_bad_calls_name_the_field(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        calls: Sequence[tuple[Any, Any, str]] = [
+            *((profiler.queries.EmbedQuery, query(**fields), field) for fields, field in BAD_QUERIES),
+            (
+                profiler.queries.ScoreProfiles,
+                profile_query_pb2.ScoreProfilesRequest(paper_ids=["a"], query_vector=[1.0]),
+                "query_vector",
+            ),
+            (
+                profiler.queries.ScoreProfiles,
+                profile_query_pb2.ScoreProfilesRequest(paper_ids=["a"], query_vector=[float("nan")] * 16),
+                "query_vector",
+            ),
+            (profiler.ledger.GetEventState, pb.GetEventStateRequest(), "key"),
+            (
+                profiler.ledger.StartRebuild,
+                pb.StartRebuildRequest(spec=pb.ViewSpec(alpha=float("inf"))),
+                "spec.alpha",
+            ),
+            (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(sample=-1), "sample"),
+        ]
+        for method, request, field in calls:
+            with pytest.raises(InvalidField) as raised:
+                await call(method, request)
+            assert raised.value.field == field
+        with pytest.raises(FailedPrecondition, match="neither a folder nor"):
+            await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=pb.ViewSpec(encoder="not an encoder")))
+        with pytest.raises(NotFound):
+            await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view="nowhere"))
+        with pytest.raises(NotFound):
+            await call(profiler.queries.GetProfile, profile_query_pb2.GetProfileRequest(paper_id="nobody"))
