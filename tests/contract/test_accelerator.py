@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from citewell.index import faiss_index
+from citewell.index import accelerator, faiss_index
 from citewell.index.accelerator import AcceleratedPoints
 from citewell.index.faiss_index import FaissIndex
 from citewell.index.filters import paper_conditions
@@ -182,3 +183,27 @@ def test_a_gpu_index_tells_what_it_cannot(monkeypatch: pytest.MonkeyPatch) -> No
         assert wide.search(vector(seed), 5, excluded) == exact.search(vector(seed), 5, excluded)
     assert wide.search(vector(0), 51) is None
     assert wide.search(vector(0), 40, excluded) is None
+
+
+async def test_a_search_given_up_still_keeps_writers_out() -> None:
+    threads = accelerator._Threads(2)
+    started, release = threading.Event(), threading.Event()
+    events: list[str] = []
+
+    def search() -> None:
+        started.set()
+        release.wait(10)
+        events.append("search ended")
+
+    searching = asyncio.create_task(threads.run(search))
+    await asyncio.to_thread(started.wait, 10)
+    searching.cancel()
+    writing = asyncio.create_task(threads.run_alone(events.append, "written"))
+    for _ in range(10):  # time enough for the writer to come in, if it could
+        await asyncio.sleep(0)
+    release.set()
+    await asyncio.wait_for(writing, 10)
+    with pytest.raises(asyncio.CancelledError):
+        await searching
+    assert events == ["search ended", "written"]
+    threads.shutdown()

@@ -286,6 +286,18 @@ async def test_a_store_of_another_schema_is_left_alone(folder: Path, tmp_path: P
     assert contents(folder) == before
 
 
+async def test_a_store_that_cannot_be_read_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await create_view(stub)
+    (folder / "main" / "papers" / "edge_config.json").write_text("no configuration")
+    before = contents(folder)
+    with Child(folder, tmp_path / "log") as child:
+        assert await child.ended() == 1
+        assert f"the store {folder} cannot be read" in child.said()
+        assert "Traceback" not in child.said()
+    assert contents(folder) == before
+
+
 async def test_health_says_serving_once_the_store_is_open(folder: Path) -> None:
     async with serving(folder) as process:
         channel = open_channel(f"localhost:{process.port}")

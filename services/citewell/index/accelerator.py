@@ -24,7 +24,6 @@ from citewell.index.points import PROFILE, Point
 from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page, Points, Store
 from citewell.index.views import Registry, View
 from citewell.runtime import telemetry
-from citewell.runtime.errors import CitewellError
 
 _PAGE = 500
 _RETRY_SECONDS = 1.0
@@ -54,7 +53,12 @@ class _Threads:
             return await self._in_thread(work, *args)
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
+        running = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])  # a caller that gives up does not end the thread: nobody else may come in yet
+            raise
 
     def shutdown(self) -> None:
         self._executor.shutdown()
@@ -86,7 +90,7 @@ class AcceleratedPoints:
                         break
                 self._number = number
                 self.loaded.set()
-            except CitewellError as error:
+            except Exception as error:  # whatever it was: the store goes on answering, and is asked again
                 telemetry.logger.warning("loading profiles failed", why=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
         seconds = time.monotonic() - started

@@ -15,7 +15,7 @@ from citewell.index.edge_shard import ENGINE, EdgePoints, OneThread, create_shar
 from citewell.index.points import SCHEMA_VERSION
 from citewell.index.store import Kind
 from citewell.index.views import Registry, View, require_schema
-from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
+from citewell.runtime.errors import CitewellError, FailedPrecondition, NotFound, StorageFull
 
 _LOCK_POLL_SECONDS = 0.05
 
@@ -34,7 +34,15 @@ class EdgeStore:
 
     async def open(self) -> None:
         await self._own()
-        await self._thread.run(self._load)
+        try:
+            await self._thread.run(self._load)
+        except CitewellError:
+            raise
+        except Exception as error:  # files that are no registry, or no shard of this engine
+            raise FailedPrecondition(
+                f"the store {self._folder} cannot be read ({error}): move it away and rebuild the view from the ledger",
+                reason="STORE_UNREADABLE",
+            ) from error
 
     async def _own(self) -> None:
         """Waits for the owner before us, which may be on its way out, but not for ever."""
