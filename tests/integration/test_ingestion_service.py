@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import re
 import signal
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from citewell.commands.stack import Stack, choose_ports
 from citewell.ingestion.local_log import LocalLog
-from citewell.ingestion.log import LogPosition
+from citewell.ingestion.log import LogPosition, Record
 from citewell.ingestion.tokens import encode_token
 from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2 import (
@@ -58,12 +60,12 @@ def refusal(call: Callable[[], Any]) -> Refusal:
     return Refusal.of(caught.value)
 
 
-async def logged(stack: Stack, position: publication_pb2.LogPosition) -> bytes:
+async def logged(stack: Stack, position: publication_pb2.LogPosition) -> Record:
     log = LocalLog(stack.data / "log.sqlite", partitions=2)
     await log.start()
     try:
         [record] = await log.read(position.partition, position.offset, position.offset + 1, 1)
-        return record.value
+        return record
     finally:
         await log.stop()
 
@@ -158,8 +160,17 @@ async def test_fields_that_we_do_not_know_are_kept(stack: Stack, client: Client)
     unknown = b"\xa2\x06\x05hello"  # field 100
     publication = publication_pb2.Publication.FromString(publication_to_message(paper()).SerializeToString() + unknown)
     response = client.ingestion.Publish(messages.PublishRequest(publication=publication), timeout=30)
-    event = publication_pb2.PublicationEvent.FromString(await logged(stack, response.position))
+    event = publication_pb2.PublicationEvent.FromString((await logged(stack, response.position)).value)
     assert unknown in event.publication.SerializeToString()
+
+
+async def test_the_publishers_trace_goes_on_in_the_log(stack: Stack, client: Client) -> None:
+    trace = uuid.uuid4().hex
+    header = ("traceparent", f"00-{trace}-00f067aa0ba902b7-01")
+    response = client.ingestion.Publish(request(paper()), timeout=30, metadata=[header])
+    record = await logged(stack, response.position)
+    assert record.headers["traceparent"].split("-")[1] == trace
+    assert record.headers["event-id"] == response.event_id
 
 
 def test_broken_tokens_are_refused(client: Client) -> None:
@@ -311,6 +322,29 @@ def test_a_worker_that_wakes_up_late_spoils_nothing(stack: Stack, client: Client
         other.close()
         second.stop(["ingestion"])
     assert client.settled(client.publish(paper()).token).state == PUBLICATION_STATE_SEARCHABLE
+
+
+def test_metrics_tell_how_far_it_came(stack: Stack) -> None:
+    ports = choose_ports(0)
+    settings = {**stack.settings, "CITEWELL_INGESTION__METRICS_PORT": str(ports["reranker"])}
+    second = Stack(stack.data, {**stack.ports, "ingestion": ports["ingestion"]}, settings=settings)
+    second.start(["ingestion"])
+    other = Client(second.addresses)
+    try:
+        second.wait(["ingestion"])
+        other.settled(other.publish(paper()).token)
+
+        def told() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ports['reranker']}/metrics", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        assert 'citewell_published_total{kind="publication"' in told()
+        for gauge in ("citewell_lag", "citewell_watermark"):
+            line = re.compile(rf'^{gauge}{{[^}}]*partition="1"', re.MULTILINE)
+            wait_until(lambda line=line: line.search(told()) is not None, gauge)  # type: ignore[misc]
+    finally:
+        other.close()
+        second.stop(["ingestion"])
 
 
 def test_another_number_of_partitions_is_refused_in_one_line(stack: Stack) -> None:
