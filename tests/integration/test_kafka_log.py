@@ -192,23 +192,24 @@ async def test_work_that_does_not_end_holds_a_partition_up_for_a_bounded_time(ka
             await other.close()
 
 
-async def test_what_nobody_fetches_is_paused(kafka_broker: KafkaBroker) -> None:
+@pytest.mark.parametrize(("count", "size"), [(3000, 10), (60, 1 << 20)])
+async def test_what_nobody_fetches_is_paused(kafka_broker: KafkaBroker, count: int, size: int) -> None:
     settings = fresh_topics(kafka_broker, 1)
     async with opened(settings) as log:
-        await asyncio.gather(*(log.append("key", b"%d" % number, {}) for number in range(3000)))
+        await asyncio.gather(*(log.append("key", b"%d".ljust(size) % number, {}) for number in range(count)))
         consumer = await log.join("g")
         claim = await only_claim(consumer)
         seen = await consumer.fetch(claim, 1, 1 << 20, PATIENCE)
-        # Another partition's traffic would not fill it further either: the poller goes round, and nothing is added.
         rounds, before = 0, -1
-        while rounds < 5:
+        while rounds < 5:  # the poller goes round, and nothing is added
             held = len(consumer._buffers[0])
             rounds, before = (rounds + 1, held) if held == before else (0, held)
             await asyncio.sleep(2 * kafka_member.POLL_SECONDS)
         assert before <= kafka_member.FULL + kafka_member.MOST_POLLED
-        while len(seen) < 3000:
+        assert before * size <= kafka_member.FULL_BYTES + (2 * settings.most_message_megabytes << 20)
+        while len(seen) < count:
             seen += await consumer.fetch(claim, 700, 1 << 20, PATIENCE)
-        assert [int(record.value) for record in seen] == list(range(3000))
+        assert [int(record.value) for record in seen] == list(range(count))
         await consumer.close()
 
 

@@ -37,8 +37,8 @@ from citewell.runtime.telemetry import logger
 POLL_SECONDS = 0.1
 MOST_POLLED = 500
 METADATA_MILLISECONDS = 30_000
-FULL = 500
-"""Records buffered for one partition at which it is paused; one more poll's worth may arrive on top."""
+FULL, FULL_BYTES = 500, 8 << 20
+"""What is buffered for one partition when it is paused; one more poll's worth may arrive on top."""
 REBALANCE_PAUSE_SECONDS = 0.1
 COMMIT_ATTEMPTS = 30
 
@@ -95,6 +95,7 @@ class KafkaMember:
             heartbeat_interval_ms=milliseconds(settings.session_seconds / 5),
             max_poll_records=MOST_POLLED,
             max_partition_fetch_bytes=settings.most_message_megabytes << 20,
+            fetch_max_bytes=2 * settings.most_message_megabytes << 20,
         )
         try:
             await_broker(consumer, settings.request_seconds)
@@ -227,7 +228,9 @@ class KafkaMember:
                 self._tell(self._take_in, held.partition, [self._record(record) for record in records])
 
     def _is_full(self, partition: int, buffer: deque[Record]) -> bool:
-        return len(buffer) + self._told[partition] - self._heard[partition] >= FULL
+        held = list(buffer)  # a copy: the loop takes from it meanwhile
+        on_the_way = self._told[partition] - self._heard[partition]
+        return len(held) + on_the_way >= FULL or sum(len(record.value) for record in held) >= FULL_BYTES
 
     def _tell(self, what: Callable[..., object], *said: object) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
