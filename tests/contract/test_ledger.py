@@ -399,7 +399,8 @@ def test_another_encoder_is_filled_while_events_go_on(world: World, monkeypatch:
     other = world.encoders["other"]
     for number in range(5):
         world.publish(paper(f"p{number}", *(f"p{n}" for n in range(number))))
-    view = start_rebuild(world.database, other, WEIGHTS)
+    start_rebuild(world.database, other, ProfileWeights(0.1, 0.1))
+    view = start_rebuild(world.database, other, WEIGHTS)  # a second view of the same new model
     steps = 0
     while filling.fill_step(world.database, world.ledger.encoders):
         steps += 1

@@ -75,9 +75,11 @@ def start_rebuild(
             if request_id and view.request_id == request_id:
                 return view
         known = {model.hash: model for model in read_models(connection)}
-        model = known.get(encoder.model_hash) or Model(
-            encoder.model_hash, encoder.model_id, encoder.dimension, "ENCODING"
-        )
+        model = known.get(encoder.model_hash)
+        if model is None:
+            model = Model(encoder.model_hash, encoder.model_id, encoder.dimension, "ENCODING")
+            papers = sa.select(sa.literal(model.hash), schema.bodies.c.paper_id)
+            connection.execute(sa.insert(schema.encode_marks).from_select(["model", "paper_id"], papers))
         return _register(
             database,
             connection,
@@ -208,9 +210,6 @@ def _register(
         ],
     )
     _mark_everything(connection, name)
-    if model.state == "ENCODING":
-        known = sa.select(sa.literal(model.hash), schema.bodies.c.paper_id)
-        connection.execute(sa.insert(schema.encode_marks).from_select(["model", "paper_id"], known))
     return named_view(connection, name)
 
 
