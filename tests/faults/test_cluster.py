@@ -50,9 +50,10 @@ class Cluster:
     poisoned: int = 0
     """Records in the log that are no events."""
 
-    def start_worker(self) -> Stack:
+    def start_worker(self, **environment: str) -> Stack:
         """One more ingestion process in the same group."""
-        settings = {**self.stack.settings, "CITEWELL_INGESTION__PROFILER_ADDRESS": self.stack.addresses["profiler"]}
+        profiler = {"CITEWELL_INGESTION__PROFILER_ADDRESS": self.stack.addresses["profiler"]}
+        settings = {**self.stack.settings, **profiler, **environment}
         worker = Stack(self.stack.data.with_name(f"worker-{len(self.more)}"), choose_ports(0), True, settings)
         worker.start(["ingestion"])
         self.more.append(worker)
@@ -126,6 +127,28 @@ def worker_oversleeps(cluster: Cluster) -> None:
     sleeper.send_signal(signal.SIGCONT)
 
 
+# Found by Python at its start; what a process is told of the time is off by so many seconds.
+_WRONG_CLOCK = """
+import datetime, os, time
+shift, true_time = float(os.environ["CLOCK_SHIFT"]), time.time
+time.time = lambda: true_time() + shift
+class datetime_(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(seconds=shift)
+datetime.datetime = datetime_
+"""
+
+
+def clocks_apart(cluster: Cluster) -> None:
+    """Three workers whose clocks are right, five minutes fast, and five minutes slow."""
+    folder = cluster.stack.data.with_name("wrong-clock")
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(_WRONG_CLOCK)
+    for shift in ("300", "-300"):
+        cluster.start_worker(PYTHONPATH=str(folder), CLOCK_SHIFT=shift)
+
+
 def poisoned_and_repeated(cluster: Cluster) -> None:
     """Bytes that are no event lie between the others, and what was delivered comes again in another order."""
 
@@ -156,6 +179,7 @@ FAULTS: tuple[Callable[[Cluster], None], ...] = (
     index_answers_lost,
     workers_scaled,
     worker_oversleeps,
+    clocks_apart,
     poisoned_and_repeated,
 )
 
