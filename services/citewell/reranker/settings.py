@@ -55,8 +55,8 @@ class RerankerSettings(ServiceSettings):
     batches_in_flight: int = Field(1, ge=1, le=64)
     """Batches computed at a time: 1 in process; with Triton one more than its instances, so that none waits."""
     waiting_pairs: int = Field(200, ge=0)
-    """Pairs that may wait for a batch; what would exceed it is refused with RESOURCE_EXHAUSTED. Room for four requests of
-    the default depth: nobody waits for more than those before him."""
+    """Pairs that may wait for a batch; what would exceed it is refused with RESOURCE_EXHAUSTED. Room for four requests
+    of the default depth: what is accepted never waits for more."""
     first_pass_share: float = Field(1.0, gt=0, le=1)
     """Two passes where less than 1: all candidates with texts cut to this share of their budgets, then the best
     `second_pass` with all of them. 1 = one pass."""
