@@ -76,7 +76,7 @@ def main() -> None:
             if not address:
                 stack.start()
                 stack.wait()
-                tell(stack.addresses, (publication for publication, _ in world))
+                tell(stack.addresses, (publication for publication, _ in world), invented_vectors=True)
                 address = stack.addresses["recommender"]
             load = offer(address, itertools.cycle(requests), arguments.rate, arguments.seconds, arguments.deadline)
             latencies, endings = asyncio.run(load)
