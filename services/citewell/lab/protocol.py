@@ -79,37 +79,38 @@ def older_than(last_day: Column, first_day: int) -> Mask:
 
 def make_task(data: Dataset, split: str, mode: Mode) -> Task:
     """The verified task of evaluating one split."""
-    contexts, papers = data.contexts, data.papers
-    rows = contexts.of_split(split)
-    candidates = np.ones(len(papers), np.bool_)
-    answerable = np.ones(len(rows), np.bool_)
-    left_out: dict[str, int] = {}
-    if mode is not Mode.TRANSDUCTIVE:
-        candidates[data.split_papers[split]] = False
-        gold = contexts.cited[rows]
-        older = (papers.last_day[gold] > 0) & (papers.last_day[gold] < contexts.first_day[rows])
-        left_out["cites a paper that is not older"] = int(np.count_nonzero(~older))
-        left_out["cites a paper under evaluation"] = int(np.count_nonzero(older & ~candidates[gold]))
-        answerable = older & candidates[gold]
-    task = Task(mode, split, candidates, contexts.of_split("train"), rows[answerable], left_out)
+    rows = data.contexts.of_split(split)
+    if mode is Mode.TRANSDUCTIVE:
+        task = Task(mode, split, np.ones(len(data.papers), np.bool_), data.contexts.of_split("train"), rows, {})
+    else:
+        task = _dated_task(data, split, mode, rows, data.split_papers[split])
     verify_task(data, task)
     return task
 
 
 def training_task(data: Dataset, mode: Mode, queries: Rows | None = None) -> Task:
-    """Train contexts as queries, for training a reranker: rank them with leave-one-paper-out (`hide_citing`) only.
+    """Train contexts as queries, for training a reranker; systems leave a query paper's own citations out.
 
-    A train paper is a candidate for other train papers, as a validation paper is at test time: dates decide.
+    A train paper may be recommended to other train papers, as a validation paper may at test time: dates decide. No
+    evaluated paper is a candidate.
     """
+    rows = data.contexts.of_split("train") if queries is None else queries
+    evaluated = np.union1d(data.split_papers["validation"], data.split_papers["test"])
+    return _dated_task(data, "train", mode, rows, evaluated)
+
+
+def _dated_task(data: Dataset, split: str, mode: Mode, rows: Rows, barred: Rows) -> Task:
+    """The task of asking some contexts, without those whose cited paper is not older or is barred."""
     contexts, papers = data.contexts, data.papers
-    rows = contexts.of_split("train") if queries is None else queries
+    candidates = np.ones(len(papers), np.bool_)
+    candidates[barred] = False
     gold = contexts.cited[rows]
     older = (papers.last_day[gold] > 0) & (papers.last_day[gold] < contexts.first_day[rows])
-    left_out = {"cites a paper that is not older": int(np.count_nonzero(~older))}
-    candidates = np.ones(len(papers), np.bool_)
-    candidates[data.split_papers["test"]] = candidates[data.split_papers["validation"]] = False
-    older &= candidates[gold]
-    return Task(mode, "train", candidates, contexts.of_split("train"), rows[older], left_out)
+    left_out = {
+        "cites a paper that is not older": int(np.count_nonzero(~older)),
+        "cites a paper under evaluation": int(np.count_nonzero(older & ~candidates[gold])),
+    }
+    return Task(mode, split, candidates, contexts.of_split("train"), rows[older & candidates[gold]], left_out)
 
 
 def verify_task(data: Dataset, task: Task) -> None:
