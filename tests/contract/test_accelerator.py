@@ -1,9 +1,8 @@
 """The copy in memory against the store it copies: the same answers after any history, in every process that follows."""
 
 import asyncio
-import tempfile
+import contextlib
 import threading
-from pathlib import Path
 from typing import Any
 
 import faiss
@@ -24,6 +23,7 @@ from citewell.index.store import Answers, Kind, Nearest, Points
 from citewell.index.views import View
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper, SearchFilter
+from tests.memory_folder import memory_folder
 
 DIMENSION = 8
 VIEW = View("main", "e1", "m1", DIMENSION)
@@ -68,14 +68,15 @@ class TwoProcesses(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.loop = asyncio.Runner()
-        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        self.cleanup = contextlib.ExitStack()
+        self.folder = self.cleanup.enter_context(memory_folder())
         self.run(self.open(create=True))
 
     def run(self, work: Any) -> Any:
         return self.loop.run(work)
 
     async def open(self, *, create: bool = False) -> None:
-        self.store = EdgeStore(Path(self.folder.name))
+        self.store = EdgeStore(self.folder)
         await self.store.open()
         if create:
             await self.store.create(VIEW)
@@ -146,7 +147,7 @@ class TwoProcesses(RuleBasedStateMachine):
         if hasattr(self, "store"):
             self.run(self.close())
             self.loop.close()
-            self.folder.cleanup()
+            self.cleanup.close()
 
 
 TwoProcesses.TestCase.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)

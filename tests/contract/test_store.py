@@ -1,10 +1,8 @@
 """One suite for every store adapter: what Index promises holds whichever engine keeps the points."""
 
 import asyncio
-import contextlib
 import os
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +18,7 @@ from citewell.index.faiss_index import gpu_is_there
 from citewell.index.index import EvidenceSearch, Index, Search
 from citewell.index.points import CONTENT, LEXICAL, PaperPoint, SpanPoint, Sparse, Vector, point_id, unit
 from citewell.index.qdrant_edge import EdgeStore
+from citewell.index.qdrant_points import ChangeLog
 from citewell.index.qdrant_server import QdrantStore
 from citewell.index.store import Changes, Kind, Store
 from citewell.index.views import View
@@ -27,6 +26,7 @@ from citewell.runtime import deadlines
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
+from tests.memory_folder import memory_folder
 
 # What local mode says of itself; the server has both.
 pytestmark = [
@@ -69,13 +69,6 @@ def edge(folder: Path) -> Store:
     return EdgeStore(folder)
 
 
-@contextlib.contextmanager
-def memory_folder() -> Iterator[Path]:
-    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-        yield Path(folder)
-
-
 def edge_flat(folder: Path) -> Store:
     return AcceleratedStore(EdgeStore(folder), "flat")
 
@@ -111,9 +104,8 @@ def qdrant_server(folder: Path) -> Store:
     return QdrantStore(lambda: AsyncQdrantClient(url=url, prefer_grpc=True), prefix=f"test-{folder.name}", exact=True)
 
 
-ADAPTERS = {
-    build.__name__: build for build in (edge, edge_flat, edge_sq8, qdrant_local, qdrant_local_flat, qdrant_server)
-}
+_BUILDS = (edge, edge_flat, edge_sq8, edge_gpu, qdrant_local, qdrant_local_flat, qdrant_server)
+ADAPTERS = {build.__name__: build for build in _BUILDS}
 
 
 _MARKS = {
@@ -516,3 +508,25 @@ async def test_a_server_that_is_gone_is_a_clear_error() -> None:
     with deadlines.within(5), pytest.raises(Unavailable, match="the store does not answer"):
         await store.open()
     await store.close()
+
+
+async def test_a_change_number_goes_to_one_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_folder() as folder:
+        store = qdrant_local(folder)
+        await store.open()
+        await store.create(VIEW)
+        client = Lasting.opened[folder]
+        slow, fast = (ChangeLog(client, "citewell-main-changes") for _ in range(2))
+        for number in range(3):
+            await fast.append(Kind.PAPERS, [point_id(f"fast {number}")])
+
+        async def outdated() -> int:
+            return 0  # as read before the other's three entries
+
+        with monkeypatch.context() as patch:
+            patch.setattr(slow, "number", outdated)
+            await slow.append(Kind.PAPERS, [point_id("slow")])
+        assert await slow.number() == await fast.number() == 4
+        assert (await fast.since(3, Kind.PAPERS)).ids == {point_id("slow")}
+        assert len((await slow.since(0, Kind.PAPERS)).ids) == 4
+        assert await slow.since(0, Kind.SPANS) == Changes(4, frozenset())

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from citewell.runtime.channels import invoke, open_channel
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Overloaded
 from citewell.runtime.server import ServiceProcess
 from citewell.types.v1 import paper_pb2
+from tests.memory_folder import memory_folder
 from tests.servers.processes import end, free_ports
 
 DIMENSION = 16
@@ -31,9 +31,8 @@ DIMENSION = 16
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as made:
-        yield Path(made)
+    with memory_folder() as made:
+        yield made
 
 
 def contents(folder: Path) -> list[Path]:

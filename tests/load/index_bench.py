@@ -135,18 +135,20 @@ async def _measure(engine: str, folder: Path, papers: int, calls: int) -> None:
     draw = np.random.default_rng(SEED + 1)
     for name, search_filter in FILTERS.items():
         admitted = np.array([search_filter.admits(_paper(number)) for number in range(papers)])
-        latencies, recalls = Latencies(), []
+        latencies, recalls, spent = Latencies(), [], 0.0
         for call in range(-5, calls):
             query = vectors[draw.integers(papers)] + 0.05 * draw.standard_normal(DIMENSION, dtype=np.float32)
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             found = await index.search(Search(LIMIT, query, filter=search_filter))
             if call >= 0:
                 latencies.record(time.monotonic() - began)
+                spent += time.process_time() - used
             if 0 <= call < 20:
                 scores = np.where(admitted, wide @ query, -2.0)
                 best = {f"p{number}" for number in np.argpartition(-scores, LIMIT)[:LIMIT]}
                 recalls.append(len(best & {hit.paper.id for hit in found.papers}) / LIMIT)
-        print(f"  {name:24} {latencies.row()}  recall@{LIMIT} {np.mean(recalls):.4f}")
+        cpu = spent / calls * 1000
+        print(f"  {name:24} {latencies.row()}  CPU {cpu:.1f} ms  recall@{LIMIT} {np.mean(recalls):.4f}", flush=True)
     at_once = Latencies()
 
     async def one() -> None:

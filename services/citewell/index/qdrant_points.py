@@ -157,7 +157,7 @@ class QdrantPoints:
                 )
             )
             stored = {point.id: point.version for point in await self.read([point.id for point in chunk])}
-            newer = sum(stored[point.id] > point.version for point in chunk)
+            newer = sum(stored.get(point.id, 0) > point.version for point in chunk)
             # A repeated write counts as written: its first try may have died before it reached the log.
             if newer < len(chunk):
                 await self._log.append(self._kind, [point.id for point in chunk])
