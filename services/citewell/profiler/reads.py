@@ -14,9 +14,9 @@ from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, select_in
 from citewell.profiler.ledger.rows import LedgerRows, contribution_of
 from citewell.profiler.ledger.rules import Contribution, PaperState
-from citewell.profiler.ledger.sums import YearSums, read_all_years, read_vectors, year_sums_of
+from citewell.profiler.ledger.sums import YearSums, read_all_years, read_vectors, totals_of, year_sums_of
 from citewell.profiler.ledger.views import View, serving_view
-from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile, scores, shares
+from citewell.profiler.profiles import Vectors, from_fixed, profile, scores, shares
 from citewell.runtime.errors import InvalidField, NotFound
 from citewell.scholarly.dates import PartialDate
 
@@ -46,7 +46,8 @@ class PaperProfile:
 def score_profiles(
     database: Database, paper_ids: Sequence[str], query: NDArray[np.float32], as_of: PartialDate
 ) -> tuple[list[ProfileScore], list[str]]:
-    """The scores of known papers in the order asked for, and the ids of which nothing was published."""
+    """The scores of known papers in the order asked for, each once, and the ids of which nothing was published."""
+    paper_ids = list(dict.fromkeys(paper_ids))
     with database.reading() as connection:
         view = serving_view(connection)
         if query.shape != (view.model.dimension,):
@@ -59,7 +60,7 @@ def score_profiles(
         if not known:
             return [], unknown
         contents, sums = _read(connection, view, [states[paper_id] for paper_id in known], as_of)
-    totals = _totals(known, sums, view.model.dimension)
+    totals = totals_of(known, sums, view.model.dimension)
     cosines = scores(query, profile(contents, totals, view.weights))
     parts = shares(query, contents, totals, view.weights)
     return [
@@ -76,7 +77,7 @@ def get_profile(database: Database, paper_id: str, as_of: PartialDate) -> PaperP
         if state is None or not state.known:
             raise NotFound(f"no paper {paper_id!r} was published", paper_id=paper_id)
         contents, sums = _read(connection, view, [state], as_of)
-    totals = _totals([paper_id], sums, view.model.dimension)
+    totals = totals_of([paper_id], sums, view.model.dimension)
     return PaperProfile(
         profile(contents, totals, view.weights)[0],
         contents[0].astype(np.float32),
@@ -112,14 +113,3 @@ def _boundary_year(connection: Connection, view: View, cited: Sequence[str], as_
         net[key] = net.get(key, 0) + 1
     texts = {text for _, contribution in net for text in (contribution.text, *contribution.contexts)}
     return year_sums_of(net, read_vectors(connection, view.model.hash, texts), view.model.dimension)
-
-
-def _totals(ids: Sequence[str], sums: YearSums, dimension: int) -> ProfileSums:
-    position = {paper_id: number for number, paper_id in enumerate(ids)}
-    totals = ProfileSums.zero(dimension, len(ids))
-    for (cited, _), of_year in sums.items():
-        at = position[cited]
-        totals.contexts[at] += of_year.contexts
-        totals.contents[at] += of_year.contents
-        totals.count[at] += of_year.count
-    return totals

@@ -15,9 +15,9 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.facts import ContextText, TextKey
 from citewell.profiler.ledger.rows import LedgerRows
 from citewell.profiler.ledger.rules import Edge, Kind, PaperState
-from citewell.profiler.ledger.sums import read_all_years, read_vectors
+from citewell.profiler.ledger.sums import read_all_years, read_vectors, totals_of
 from citewell.profiler.ledger.views import View
-from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile
+from citewell.profiler.profiles import Vectors, from_fixed, profile
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.publications import Publication
@@ -110,28 +110,23 @@ def read_points(connection: Connection, view: View, objects: Iterable[Object]) -
 def _add_papers(
     points: Points, connection: Connection, view: View, states: list[PaperState], bodies: Mapping[str, Publication]
 ) -> None:
-    contents = read_vectors(connection, view.model.hash, (state.text for state in states))
-    totals = total_sums(connection, view, [state.id for state in states])
-    for state in states:
-        content = from_fixed(contents[state.text])
-        sums = totals[state.id]
+    if not states:
+        return
+    model, ids = view.model, [state.id for state in states]
+    vectors = read_vectors(connection, model.hash, (state.text for state in states))
+    contents = from_fixed(np.stack([vectors[state.text] for state in states]))
+    totals = totals_of(ids, read_all_years(connection, model.hash, ids), model.dimension)
+    profiles = profile(contents, totals, view.weights)
+    for number, state in enumerate(states):
         points.papers.append(
             PaperPoint(
-                paper_of(bodies[state.id], state, int(sums.count)),
-                profile(content, sums, view.weights),
-                content.astype(np.float32),
+                paper_of(bodies[state.id], state, int(totals.count[number])),
+                profiles[number],
+                contents[number].astype(np.float32),
                 state.version,
                 hidden=state.retracted,
             )
         )
-
-
-def total_sums(connection: Connection, view: View, cited: list[str]) -> dict[str, ProfileSums]:
-    """The sums of each cited paper over all years."""
-    totals = {paper_id: ProfileSums.zero(view.model.dimension) for paper_id in cited}
-    for (paper_id, _), sums in read_all_years(connection, view.model.hash, cited).items():
-        totals[paper_id] += sums
-    return totals
 
 
 def paper_of(body: Publication, state: PaperState, in_degree: int) -> Paper:

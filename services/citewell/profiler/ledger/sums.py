@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,6 +149,18 @@ def read_all_years(connection: Connection, model: str, cited: Iterable[str]) -> 
     table = schema.year_sums
     rows = select_in(connection, sa.select(table).where(table.c.model == model), table.c.cited, cited)
     return {(row.cited, row.year): sums_of(row) for row in rows}
+
+
+def totals_of(ids: Sequence[str], sums: YearSums, dimension: int) -> ProfileSums:
+    """The sums of each paper over the years given, as a stack in the order of the ids."""
+    position = {paper_id: number for number, paper_id in enumerate(ids)}
+    totals = ProfileSums.zero(dimension, len(ids))
+    for (cited, _), of_year in sums.items():
+        at = position[cited]
+        totals.contexts[at] += of_year.contexts
+        totals.contents[at] += of_year.contents
+        totals.count[at] += of_year.count
+    return totals
 
 
 def sums_of(row: sa.Row[tuple[object, ...]]) -> ProfileSums:
