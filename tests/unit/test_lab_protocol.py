@@ -14,7 +14,7 @@ from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.protocol import Leak, Mode, Task, counts, make_task, training_task, verify_rankings, verify_task
 from citewell.lab.retrieval import IdOrder, search
 from citewell.profiler.profiles import Vectors
-from tests.lab_sets import invented, write_lines
+from tests.lab_sets import invented, write_lines, write_public
 
 
 @pytest.fixture
@@ -165,6 +165,15 @@ def test_a_paper_of_unknown_date_is_never_a_candidate(tmp_path: Path) -> None:
     ranked = np.full((len(task.queries), 1), row)
     with pytest.raises(Leak, match="no known date"):
         verify_rankings(data, task, ranked)
+
+
+def test_a_set_without_dates_has_one_mode_only(tmp_path: Path) -> None:
+    papers, contexts, splits = invented()
+    undated = [{key: value for key, value in paper.items() if key != "year"} for paper in papers]
+    data = read_dataset(write_public(tmp_path, undated, contexts, splits))
+    assert len(make_task(data, "test", Mode.TRANSDUCTIVE).queries) == len(data.contexts.of_split("test")) > 0
+    with pytest.raises(ValueError, match="only transductive is possible"):
+        make_task(data, "test", Mode.INDUCTIVE)
 
 
 def test_train_queries_see_no_evaluated_paper(data: Dataset) -> None:

@@ -84,6 +84,9 @@ def make_task(data: Dataset, split: str, mode: Mode) -> Task:
         task = Task(mode, split, np.ones(len(data.papers), np.bool_), data.contexts.of_split("train"), rows, {})
     else:
         task = _dated_task(data, split, mode, rows, data.split_papers[split])
+    if not len(task.queries):
+        hint = "" if data.papers.year.any() else f"; no paper has a date, so only {Mode.TRANSDUCTIVE.value} is possible"
+        raise ValueError(f"none of the {len(rows)} {split} contexts can be asked in mode {mode.value}{hint}")
     verify_task(data, task)
     return task
 
