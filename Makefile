@@ -72,6 +72,9 @@ faults: setup-dev ## The long fault suite
 repro: setup-dev ## Published and own figures again, from the data named by CITEWELL_DATA
 	$(BIN)/python -m pytest tests/repro -m data
 
+report: setup-dev ## The retrieval report, from the data named by CITEWELL_DATA
+	$(BIN)/python -m citewell.lab.report $(CITEWELL_DATA) --out deploy/docs/results
+
 settings-page: setup ## Writes deploy/docs/settings.md from the settings' docstrings
 	$(BIN)/python deploy/settings_page.py > deploy/docs/settings.md
 
