@@ -46,12 +46,12 @@ def weights(run: RunFolder) -> dict[str, torch.Tensor]:
     return stored
 
 
-@pytest.mark.parametrize("killed_at", [2, 5])
+@pytest.mark.parametrize("killed_at", [2, 5, 7])
 def test_a_killed_run_resumes_to_the_same_bits(
     world: tuple[Path, TrainingData], tmp_path: Path, killed_at: int
 ) -> None:
     encoder, data = world
-    chosen = settings(encoder, heads=("davinci", "a1"), accumulate=2)
+    chosen = settings(encoder, heads=("davinci", "a1"), accumulate=2, validate_every=4, checkpoint_every=3)
     straight = train(chosen, data, tmp_path / "straight")
     # A kill between checkpoints loses the steps since the last one; they are done again, alike.
     train(chosen, data, tmp_path / "killed", until=killed_at)

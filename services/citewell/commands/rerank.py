@@ -23,6 +23,7 @@ def rerank(
     depth: Annotated[int, typer.Option(help="k, the candidates a query.")] = 100,
     candidates: Annotated[str, typer.Option(help="profiler or hybrid; the run's own by default.")] = "",
     threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu computes as in serving, cuda in torch.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 13,
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
 ) -> None:
@@ -32,7 +33,7 @@ def rerank(
     from citewell.lab.davinci.batches import PairBatches
     from citewell.lab.davinci.retrieve import candidate_lists, pair_texts, sampled
     from citewell.lab.davinci.runs import RunFolder
-    from citewell.lab.davinci.scoring import score_cached, served_encode
+    from citewell.lab.davinci.scoring import score_cached, served_encode, torch_encode
     from citewell.lab.experiment import SYSTEMS, Encoding, prepare
 
     folder, console = RunFolder(run), Console()
@@ -50,8 +51,11 @@ def rerank(
         lists = candidate_lists(system, experiment, sampled(experiment.task.queries, queries, seed), depth, on_progress)
         texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
         pairs = PairBatches(lists, texts, folder.tokenizer(), settings.decay)
-        precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
-        encode = served_encode(folder.encoder_config, model, precision, threads)
+        if device == "cpu":
+            precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
+            encode = served_encode(folder.encoder_config, model, precision, threads)
+        else:
+            encode = torch_encode(model.to(device), "bf16")
         scores = score_cached(
             model, pairs, encode, cache / "scores", lambda done: on_progress("queries scored", done, len(lists))
         )

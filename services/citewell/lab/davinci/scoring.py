@@ -96,10 +96,13 @@ def score_cached(
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, HeadScores]:
     """The same, block by block; what `folder` holds of this model on these lists is not computed again."""
+    weights = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.state_dict().items():
+        weights.update(name.encode() + tensor.cpu().numpy().tobytes())
     blocks = []
     for start in range(0, len(pairs.lists), _BLOCK):
         part = pairs.take(np.arange(start, min(start + _BLOCK, len(pairs.lists))))
-        path = folder / f"{_digest(model, part)}.npz"
+        path = folder / f"{_digest(weights, part)}.npz"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".part.npz")
@@ -112,11 +115,9 @@ def score_cached(
     return {name: HeadScores(*np.concatenate([block[name] for block in blocks], axis=1)) for name in blocks[0]}
 
 
-def _digest(model: Reranker, pairs: PairBatches) -> str:
+def _digest(weights: hashlib.blake2b, pairs: PairBatches) -> str:
     """Names the scores of these pairs by everything they depend on but the precision of `encode`."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    digest = weights.copy()
     for array in (pairs.lists.queries, pairs.lists.papers, pairs.lists.scores):
         digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(pairs.identity.encode())

@@ -64,7 +64,9 @@ class TrainSettings:
     """Share of the steps."""
     clip: float = 1.0
     validate_every: int = 100
-    """Steps between two validations, each followed by a checkpoint."""
+    """Steps between two validations."""
+    checkpoint_every: int = 20
+    """Steps between two checkpoints: what a kill can cost. Every validation is followed by one as well."""
     patience: int = 4
     """Validations without a better MRR after which training stops."""
     precision: str = "bf16"

@@ -104,7 +104,7 @@ class _Trainer:
         if due:
             entry["validation_mrr"] = self._validate()
         self.entries.append(entry)
-        if due:
+        if due or self.step % settings.checkpoint_every == 0:
             self.run.write_log(self.entries)
             self._checkpoint()
         return entry
