@@ -117,6 +117,28 @@ def test_a_wrong_setting_keeps_everything_down_and_is_named(
     assert State.read(tmp_path) is None
 
 
+def test_a_ledger_of_another_encoder_is_refused_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ["--data", str(tmp_path)]
+    assert citewell("up", *data, "--port-base", "0", "--detach").returncode == 0
+    event = {"publication": {"paper_id": "kept", "revision": 1, "title": "A paper that is kept"}}
+    try:
+        assert "searchable" in citewell("publish", *data, stdin=json.dumps(event)).stdout
+    finally:
+        citewell("down", *data)
+    with monkeypatch.context() as other:
+        other.setenv("CITEWELL_PROFILER__ENCODER_MAX_TOKENS", "64")
+        refused = citewell("up", *data, "--port-base", "0", "--detach")
+    assert refused.returncode == 1
+    assert "the profiler ended" in refused.stderr
+    assert "encoder" in refused.stderr
+    assert citewell("up", *data, "--port-base", "0", "--detach").returncode == 0
+    try:
+        answer = citewell("recommend", *data, "--title", "A paper that is kept", "--json")
+        assert json.loads(answer.stdout)["items"][0]["paper"]["id"] == "kept"
+    finally:
+        citewell("down", *data)
+
+
 def test_up_watches_over_the_services_and_down_stops_them(tmp_path: Path) -> None:
     data = ["--data", str(tmp_path)]
     up = citewell("up", *data, "--port-base", "0", "--detach")

@@ -150,13 +150,18 @@ class Stack:
             with grpc.insecure_channel(self.addresses[service]) as channel:
                 check = health_pb2_grpc.HealthStub(channel).Check
                 while not _serving(check):
-                    code = ended(self.processes[service], _TICK_SECONDS)
-                    if code is not None:
-                        raise StackError(f"the {service} ended with code {code}: {self.last_words(service)}")
+                    self._require_alive()
                     if time.monotonic() > end:
                         raise StackError(
                             f"the {service} does not serve after {seconds:.0f} s: {self.last_words(service)}"
                         )
+                    ended(self.processes[service], _TICK_SECONDS)
+
+    def _require_alive(self) -> None:
+        for service, process in self.processes.items():
+            code = process.poll()
+            if code is not None:
+                raise StackError(f"the {service} ended with code {code}: {self.last_words(service)}")
 
     def last_words(self, service: str) -> str:
         """The last line of a service's log, and where the rest is."""
