@@ -56,9 +56,10 @@ def tell(addresses: Mapping[str, str], publications: Iterable[Publication], *, i
         profiles = profile_query_pb2_grpc.ProfileQueryServiceStub(channel)
         encoder = profiles.Info(profile_query_pb2.InfoRequest(), timeout=60).encoder
         vectors = WordVectors(encoder.dimension) if invented_vectors else None
-        answer = ledger.LoadPublications(_requests(publications, vectors, encoder.hash), timeout=_PATIENCE_SECONDS)
-        if answer.rejected:
-            raise ValueError(f"{len(answer.rejected)} publications were refused: {answer.rejected[0].message}")
+        for request in _requests(publications, vectors, encoder.hash):  # a call each: no stream outlives its connection
+            answer = ledger.LoadPublications(iter([request]), timeout=_PATIENCE_SECONDS)
+            if answer.rejected:
+                raise ValueError(f"{len(answer.rejected)} publications were refused: {answer.rejected[0].message}")
         end = time.monotonic() + _PATIENCE_SECONDS
         while sum(view.marks for view in ledger.ListViews(ledger_pb2.ListViewsRequest(), timeout=60).views):
             if time.monotonic() > end:
