@@ -302,9 +302,10 @@ class Batch:
         for paper_id in citing:
             for cited in self._derive_edges(paper_id):
                 touched.setdefault(cited, set()).add(Kind.PAPER)
-            # Also when no edge changed: spans carry the paper's revision, and are hidden with it.
+            # Also when no edge changed: spans carry the paper's revision, and are hidden with it. The paper's own point
+            # goes along, so that it never shows an older version than the ledger's.
             if self._edges(paper_id):
-                touched.setdefault(paper_id, set()).add(Kind.SPANS)
+                touched.setdefault(paper_id, {Kind.PAPER}).add(Kind.SPANS)
         for paper_id in sorted(touched):
             state = replace(self._paper(paper_id), version=self._paper(paper_id).version + 1)
             self.papers[paper_id] = state
