@@ -80,8 +80,8 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             get_profile, self._database, request.paper_id, date_from_message(request.as_of, "as_of")
         )
         return profile_query_pb2.GetProfileResponse(
-            profile=found.profile,
-            content=found.content,
+            profile=found.profile.tolist(),
+            content=found.content.tolist(),
             in_degree=found.in_degree,
             years=[profile_query_pb2.YearSum(year=year, count=count) for year, count in found.years],
             version=found.version,
@@ -115,8 +115,8 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         of_context = vectors[0] if context else None
         of_paper = vectors[-1] if paper else None
         return profile_query_pb2.EmbedQueryResponse(
-            query_vector=query_vector(of_context, of_paper, self._weights),
-            context_vector=of_context if of_context is not None else (),
+            query_vector=query_vector(of_context, of_paper, self._weights).tolist(),
+            context_vector=of_context.tolist() if of_context is not None else (),
             model_hash=view.model.hash,
             settings_hash=self._settings_hash(view.model.hash),
             context_cut=bool(context) and encoder.cuts(context),
