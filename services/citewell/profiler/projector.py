@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from citewell.profiler.ledger.database import Conflict, Database
+from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.ledger.filling import fill_step
 from citewell.profiler.ledger.lifecycle import try_switch
@@ -125,7 +125,7 @@ async def _for_ever(what: str, step: Callable[[], Awaitable[int]], nothing_left:
             done = await step()
         except Exception as error:
             # Whatever it is, the marks are still there; a defect is tried again too, and is in the log.
-            expected = isinstance(error, CitewellError | Conflict)
+            expected = isinstance(error, CitewellError)
             logger.warning(f"{what} waits", why=str(error), seconds=pause, exc_info=None if expected else error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from citewell.runtime.errors import CitewellError, FailedPrecondition, StorageFull, Unavailable
+from citewell.runtime.errors import FailedPrecondition, StorageFull, Unavailable
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -32,8 +32,10 @@ Rows = Sequence[Mapping[str, Any]]
 Item = TypeVar("Item")
 
 
-class Conflict(Exception):
+class Conflict(Unavailable):
     """Another process was in the way; the same transaction works when tried again."""
+
+    default_reason = "LEDGER_BUSY"
 
 
 class Database:
@@ -185,6 +187,6 @@ def _translated(error: DBAPIError) -> Exception:
         return FailedPrecondition(f"the ledger's file is damaged or no ledger ({words})", reason="LEDGER_DAMAGED")
     if error.connection_invalidated or (state or "").startswith(("08", "57")) or "unable to open" in words:
         return Unavailable(f"the ledger's database does not answer: {words.splitlines()[0]}", stage="ledger")
-    if isinstance(error, sa.exc.OperationalError) and state is None and not isinstance(error, CitewellError):
+    if isinstance(error, sa.exc.OperationalError) and state is None:
         return Unavailable(f"the ledger's database does not answer: {words.splitlines()[0]}", stage="ledger")
     return error
