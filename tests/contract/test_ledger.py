@@ -288,6 +288,17 @@ def test_texts_are_encoded_once(world: World) -> None:
     assert set(world.encoder.encoded.values()) == {1}
 
 
+def test_a_replay_after_a_rebuild_encodes_nothing(world: World) -> None:
+    bodies = [paper("a"), paper("b", "a"), paper("b", "a", revision=2, says=" now")]
+    world.publish(*bodies)
+    start_rebuild(world.database, world.encoders["other"], WEIGHTS)
+    while filling.fill_step(world.database, world.ledger.encoders):
+        pass
+    encoded = world.encoders["other"].encoded.copy()
+    world.ledger.apply([IncomingEvent(SourcedEvent(Event("", body))) for body in bodies])
+    assert world.encoders["other"].encoded == encoded
+
+
 def test_supplied_vectors_are_used_when_they_fit(world: World) -> None:
     body, encoder = paper("b", "a"), world.encoder
     context = body.masked_contexts[0].text

@@ -107,12 +107,14 @@ class Ledger:
         """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""
         with self.database.reading() as connection:
             models = read_models(connection)
+            states = LedgerRows(connection).papers({event.sourced.body.paper_id for event in events})
         rejected: dict[int, Result] = {}
         texts: dict[TextKey, Text] = {}
         for event in events:
             told = event.sourced
-            if told.problem:
-                continue
+            state = states.get(told.body.paper_id)
+            if told.problem or (state and told.body.revision <= state.body_revision):
+                continue  # it says nothing new: a replay encodes nothing, whatever models there are by now
             try:
                 for model in models:
                     encoder = self.encoders.of_model(model.name, model.hash)
