@@ -99,8 +99,8 @@ def validate(body: Publication | Retraction) -> None:
         if len(text) > limit:
             raise InvalidPublication(field, f"{len(text)} characters", f"at most {limit}")
     for number, external in enumerate(body.external_ids):
-        if not external.scheme or not external.value:
-            raise InvalidPublication(f"external_ids[{number}]", external, "a scheme and a value")
+        if not external.scheme or not external.value or not f"{external.scheme}{external.value}".isprintable():
+            raise InvalidPublication(f"external_ids[{number}]", external, "a printable scheme and value")
     if len(body.reference_ids) > MAX_REFERENCES:
         raise InvalidPublication("reference_ids", f"{len(body.reference_ids)} ids", f"at most {MAX_REFERENCES}")
     for number, cited in enumerate(body.reference_ids):
