@@ -356,8 +356,14 @@ def test_what_can_never_be_applied_is_dead_and_harms_no_other(world: World) -> N
         replace(paper("b"), masked_contexts=(MaskedContext("no marker", "a"),)),
         replace(paper("b"), reference_ids=("x" * 300,)),
         Retraction("b", -1),
+        paper("b\0"),
+        paper("b", "a\0"),
+        paper("b", also="doi:\0"),
     ]
     assert world.publish(*bad, paper("a"), paper("b", "a")) == [Outcome.DEAD] * len(bad) + [Outcome.APPLIED] * 2
+    (dead,) = world.ledger.apply([IncomingEvent(SourcedEvent(Event("\0", paper("")), Position("log", 1, 0)))])
+    world.ledger.record_dead([replace(dead, message="a \0 in it")])
+    assert world.ledger.event_state(Position("log", 1, 0)).outcome is Outcome.DEAD
     world.check()
 
 

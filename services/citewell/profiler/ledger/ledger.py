@@ -107,7 +107,9 @@ class Ledger:
         """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""
         with self.database.reading() as connection:
             models = read_models(connection)
-            states = LedgerRows(connection).papers({event.sourced.body.paper_id for event in events})
+            states = LedgerRows(connection).papers(
+                event.sourced.body.paper_id for event in events if not event.sourced.problem
+            )
         rejected: dict[int, Result] = {}
         texts: dict[TextKey, Text] = {}
         for event in events:

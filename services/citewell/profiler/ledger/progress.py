@@ -36,7 +36,7 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
             "event_id": event_name(result.event_id, result.position),
             "outcome": result.outcome.value,
             "reason": result.reason,
-            "message": result.message,
+            "message": result.message.replace("\0", "\\0"),  # PostgreSQL keeps no such character
             "effect": result.effect,
         }
         for result in results
@@ -137,8 +137,10 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
 
 def event_name(event_id: str, position: Position | None) -> str:
     """The event's id; a record that has none, or cannot be read, goes by its place in the log."""
-    if event_id or position is None:
+    if event_id and event_id.isprintable():
         return event_id
+    if position is None:
+        return ""
     return f"{position.log_id}/{position.partition}/{position.offset}"
 
 
