@@ -410,6 +410,17 @@ def test_other_weights_re_encode_nothing(world: World) -> None:
     world.check()
 
 
+def test_the_settings_weights_take_over_as_often_as_they_change(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    for weights in (ProfileWeights(0.1, 0.9), WEIGHTS, ProfileWeights(0.1, 0.9)):
+        open_ledger(world.database, world.encoder, weights)
+        world.project()
+        asyncio.run(world.projector.step())  # the turn in which a complete view takes over
+        with world.database.reading() as connection:
+            assert serving_view(connection).weights == weights
+        world.check()
+
+
 def test_another_encoder_is_filled_while_events_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filling, "PAPERS_ENCODED", 2)
     monkeypatch.setattr(filling, "PAPERS_SUMMED", 2)

@@ -72,7 +72,10 @@ def start_rebuild(
     """Registers a second view and marks every object for it. The same request id gives the same view."""
     with database.writing(alone=True) as connection:
         for view in read_views(connection):
-            if request_id and view.request_id == request_id:
+            if request_id and view.request_id == request_id and view.projected:
+                if switch_when_complete:
+                    change = sa.update(schema.views).where(schema.views.c.name == view.name)
+                    connection.execute(change.values(switch_when_complete=True))
                 return view
         known = {model.hash: model for model in read_models(connection)}
         model = known.get(encoder.model_hash)
