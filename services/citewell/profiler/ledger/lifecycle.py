@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 
@@ -208,7 +207,7 @@ def _register(
                 "projected": True,
                 "switch_when_complete": switch_when_complete,
                 "request_id": request_id,
-                "created": time.time_ns(),
+                "created": 1 + (connection.scalar(sa.select(sa.func.max(schema.views.c.created))) or 0),
             }
         ],
     )

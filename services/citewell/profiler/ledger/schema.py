@@ -114,6 +114,7 @@ views = Table(
     # Serve it as soon as it is complete.
     Column("switch_when_complete", Boolean, nullable=False),
     Column("request_id", Text, nullable=False),
+    # Counts up, so that views are listed in the order in which they came.
     Column("created", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
