@@ -158,7 +158,7 @@ class Recommender:
         order, ranks = _reordered(candidates, reranking.result().papers)
         if contents.result():
             head = diversified(order[: len(pool)], contents.result(), run.options.diversity, run.options.top_k)
-            order = head + [paper_id for paper_id in order if paper_id not in set(head)]
+            order = list(dict.fromkeys([*head, *order]))
         return _Ranking(
             embedding, tuple(candidates), tuple(order), reranking.result(), ranks, evidence.result(), view, exact
         )
