@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,7 +27,7 @@ from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import IndexWriter
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
-from citewell.runtime import deadlines
+from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
 from citewell.types.messages import event_from_message
 from citewell.types.v1 import publication_pb2
@@ -34,6 +35,8 @@ from citewell.types.v1 import publication_pb2
 # An answer to a waiting caller leaves so much of its time for the way home.
 HOME_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 3600.0
+
+_events = telemetry.meter.create_counter("citewell_ledger_events", description="Events judged, by outcome")
 
 _OUTCOMES = {
     Outcome.APPLIED: ledger_pb2.EVENT_OUTCOME_APPLIED,
@@ -215,6 +218,8 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     ) -> list[Result]:
         self._require_ledger()
         results = await asyncio.to_thread(self._translate_and_apply, messages)
+        for outcome, count in Counter(result.outcome for result in results).items():
+            _events.add(count, {"outcome": outcome.value})
         self._changed()
         return results
 

@@ -15,11 +15,13 @@ from citewell.profiler.ledger.points import Object, PaperPoint, Points, SpanPoin
 from citewell.profiler.ledger.views import View, read_views
 from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError
-from citewell.runtime.telemetry import logger
+from citewell.runtime.telemetry import logger, meter
 
 # Objects read, sent and unmarked at once.
 BATCH = 256
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
+
+_projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
 
 
 class IndexWriter(Protocol):
@@ -89,6 +91,8 @@ class Projector:
             faults.point("after-index-write")
             await asyncio.to_thread(unmark, self._database, view.name, points.versions)
             done += len(points.versions)
+            _projected.add(len(points.papers), {"kind": "paper"})
+            _projected.add(len(points.spans), {"kind": "span"})
         if done:
             self._changed()
         return done
