@@ -132,6 +132,7 @@ class ApplyPublicationsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     PROJECTED_FIELD_NUMBER: _builtins.int
     projected: _builtins.bool
+    """Everything they touched was searchable before the answer; else GetEventState says when it is."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventResult]:
         """In the order of the request. DEAD ones are not recorded here: the caller delivers the dead letter first."""

@@ -97,7 +97,7 @@ class LedgerServiceServicer:
     """
 
     def ApplyPublications(self, request, context):
-        """Applies events in order, each in one transaction, then projects what they touched. Safe to repeat.
+        """Applies events in order, in one transaction; what they touched is then projected in the background. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

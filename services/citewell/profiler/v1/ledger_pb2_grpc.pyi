@@ -34,7 +34,7 @@ class LedgerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LedgerServiceAsyncStub: ...
     ApplyPublications: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ApplyPublicationsRequest, _ledger_pb2.ApplyPublicationsResponse]
-    """Applies events in order, each in one transaction, then projects what they touched. Safe to repeat."""
+    """Applies events in order, in one transaction; what they touched is then projected in the background. Safe to repeat."""
     LoadPublications: _grpc.StreamUnaryMultiCallable[_ledger_pb2.LoadPublicationsRequest, _ledger_pb2.LoadPublicationsResponse]
     """The bulk road of `citewell load`: the same end state as single events, bit for bit in the sums."""
     GetEventState: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.GetEventStateRequest, _ledger_pb2.GetEventStateResponse]
@@ -60,7 +60,7 @@ class LedgerServiceAsyncStub(LedgerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ApplyPublications: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ApplyPublicationsRequest, _ledger_pb2.ApplyPublicationsResponse]  # type: ignore[assignment]
-    """Applies events in order, each in one transaction, then projects what they touched. Safe to repeat."""
+    """Applies events in order, in one transaction; what they touched is then projected in the background. Safe to repeat."""
     LoadPublications: _aio.StreamUnaryMultiCallable[_ledger_pb2.LoadPublicationsRequest, _ledger_pb2.LoadPublicationsResponse]  # type: ignore[assignment]
     """The bulk road of `citewell load`: the same end state as single events, bit for bit in the sums."""
     GetEventState: _aio.UnaryUnaryMultiCallable[_ledger_pb2.GetEventStateRequest, _ledger_pb2.GetEventStateResponse]  # type: ignore[assignment]
@@ -89,7 +89,7 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.ApplyPublicationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.ApplyPublicationsResponse, _abc.Awaitable[_ledger_pb2.ApplyPublicationsResponse]]:
-        """Applies events in order, each in one transaction, then projects what they touched. Safe to repeat."""
+        """Applies events in order, in one transaction; what they touched is then projected in the background. Safe to repeat."""
 
     @_abc_1.abstractmethod
     def LoadPublications(
