@@ -32,7 +32,7 @@ from citewell.lab.davinci.texts import PairTexts
 from citewell.reranker.batching import PairQueue, QueueLimits
 from citewell.reranker.in_process import InProcessScorer
 from citewell.reranker.model_files import TOKENIZER, ModelFolder, read_model_folder
-from citewell.reranker.pairs import PairTokenizer, TokenBudget
+from citewell.reranker.pairs import PairTokenizer, TokenBudget, pair_length
 from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker, shortened
 
 Logits = NDArray[np.float32]
@@ -134,7 +134,8 @@ class Bench:
         started = time.monotonic()
         (query,) = tokenizer.queries([self.texts.query(int(self.lists.queries[row]))])
         pairs = [(query, tokens) for tokens in tokenizer.candidates([one.text for one in candidates])]
-        batch = tokenizer.pack(pairs, _tokens(budget))
+        # A title longer than its budget is kept whole.
+        batch = tokenizer.pack(pairs, max(_tokens(budget), *(pair_length(*pair) for pair in pairs)))
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         with torch.inference_mode():
             self._torch(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
