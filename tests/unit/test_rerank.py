@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from citewell.reranker.batching import PairQueue, QueueLimits
@@ -124,6 +124,7 @@ def test_tokens_are_kept_by_paper_and_revision(monkeypatch: pytest.MonkeyPatch) 
 
 
 @given(st.lists(st.floats(-30, 30, width=32) | st.just(float("nan")), min_size=1, max_size=20))
+@example([0.0, -1e-34])  # other logits, the same score
 def test_ranking_is_by_score_with_ties_by_id_and_the_unscored_last(logits: list[float]) -> None:
     ids = [f"p{i:02}" for i in reversed(range(len(logits)))]
     scores = np.array([[logit, 0.5, 0.5] for logit in logits], np.float32)

@@ -30,15 +30,20 @@ def rank_priors(ranks: Sequence[int], decay: float) -> Floats:
 
 def ranking(ids: Sequence[str], priors: Floats, scores: Floats) -> list[RankedPaper]:
     """The candidates, given in retrieval order, in their new order, ties by id; rows of NaN were not scored."""
-    scored = np.isfinite(scores[:, LOGIT])
-    order = sorted(range(len(ids)), key=lambda i: (-scores[i, LOGIT], ids[i]) if scored[i] else (math.inf, ""))
+    shown = [sigmoid(float(logit)) if math.isfinite(logit) else None for logit in scores[:, LOGIT]]
+
+    def place(i: int) -> tuple[float, str]:
+        # By the score that is shown: logits that differ may round to the same one, and callers sort by what they see.
+        score = shown[i]
+        return (math.inf, "") if score is None else (-score, ids[i])
+
     ranked = []
-    for rank, i in enumerate(order, 1):
-        if not scored[i]:
+    for rank, i in enumerate(sorted(range(len(ids)), key=place), 1):
+        if shown[i] is None:
             ranked.append(RankedPaper(ids[i], rank, float(priors[i])))
             continue
-        logit, text, prior = (float(scores[i, column]) for column in (LOGIT, TEXT_GATE, PRIOR_GATE))
-        ranked.append(RankedPaper(ids[i], rank, float(priors[i]), sigmoid(logit), text, prior))
+        text, prior = float(scores[i, TEXT_GATE]), float(scores[i, PRIOR_GATE])
+        ranked.append(RankedPaper(ids[i], rank, float(priors[i]), shown[i], text, prior))
     return ranked
 
 
