@@ -166,7 +166,8 @@ class LedgerModel:
         if outcome == "APPLIED":
             paper.revision, paper.content, paper.retracted = body.revision, content, isinstance(body, Retraction)
         newest = paper.publication.revision if paper.publication else 0
-        if isinstance(body, Publication) and body.revision > newest:
+        dead = self.outcomes.get(event.event_id) == "DEAD" and outcome == "SUPERSEDED"
+        if isinstance(body, Publication) and body.revision > newest and not dead:
             paper.publication = body
         if outcome == "APPLIED" and self.outcomes.get(event.event_id) == "DEAD":
             self.outcomes[event.event_id] = outcome

@@ -35,7 +35,7 @@ from citewell.profiler.ledger.views import serving_view
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import BATCH, Projector
 from citewell.profiler.reads import get_profile, score_profiles
-from citewell.runtime.errors import FailedPrecondition, StorageFull
+from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import ExternalId
@@ -280,6 +280,17 @@ def test_replaying_the_log_changes_nothing(world: World) -> None:
     for event in reversed(events):
         world.ledger.apply([event])
     assert dump(world.database) == before
+
+
+def test_what_was_dead_stays_without_effect(world: World) -> None:
+    world.publish(Retraction("b", 5))
+    (dead,) = world.ledger.apply([IncomingEvent(SourcedEvent(Event("conflict", paper("b", "a", revision=5))))])
+    world.ledger.record_dead([dead])
+    world.publish(Retraction("b", 6))
+    (again,) = world.ledger.apply([IncomingEvent(SourcedEvent(Event("conflict", paper("b", "a", revision=5))))])
+    assert (dead.outcome, again.outcome) == (Outcome.DEAD, Outcome.SUPERSEDED)
+    with pytest.raises(NotFound):
+        get_profile(world.database, "b", UNKNOWN_DATE)
 
 
 def test_texts_are_encoded_once(world: World) -> None:

@@ -141,7 +141,8 @@ class Ledger:
         for model in models:
             write_vectors(self.database, connection, model.hash, encoded.get(model.hash, {}))
         locked = None if self.database.is_sqlite or alone else self._lock(connection, events)
-        batch = Batch(LedgerRows(connection, alone=alone, locked=locked))
+        dead = progress.recorded_dead(connection, (told.event.event_id for told in events))
+        batch = Batch(LedgerRows(connection, alone=alone, locked=locked), dead)
         batch.prefetch(events)
         results = [batch.apply(told) for told in events]
         new = {key for told in events if batch.bodies.get(told.body.paper_id) is told.body for key in told.texts}

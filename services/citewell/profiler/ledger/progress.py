@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.database import Database, select_in
 from citewell.profiler.ledger.rules import Outcome, Position, Result
 
 OFFSETS_AT_ONCE = 1000
@@ -52,6 +52,13 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
     database.insert_missing(connection, schema.sources, places)
     for log_id, partition in sorted({(place["log_id"], place["log_partition"]) for place in places}):
         _advance(database, connection, str(log_id), int(partition))
+
+
+def recorded_dead(connection: Connection, event_ids: Iterable[str]) -> frozenset[str]:
+    """Which of these events are recorded as dead."""
+    table = schema.events
+    query = sa.select(table.c.event_id).where(table.c.outcome == Outcome.DEAD.value)
+    return frozenset(row.event_id for row in select_in(connection, query, table.c.event_id, event_ids))
 
 
 def event_state(connection: Connection, key: str | Position) -> EventState:

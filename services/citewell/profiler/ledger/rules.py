@@ -214,6 +214,8 @@ class Batch:
     """Events applied in order, in memory."""
 
     reader: Reader
+    dead: frozenset[str] = frozenset()
+    """Events among these that were recorded as dead before."""
     papers: dict[str, PaperState] = field(default_factory=dict)
     """Every paper looked at, as it is now."""
     changed_papers: set[str] = field(default_factory=set)
@@ -253,9 +255,15 @@ class Batch:
             return told.dead("REVISION_CONFLICT", error)
         if outcome is Outcome.APPLIED:
             self._accept(state, told)
-        elif isinstance(told.body, Publication) and state.retracted and told.body.revision > state.body_revision:
+        elif (
+            isinstance(told.body, Publication)
+            and state.retracted
+            and told.body.revision > state.body_revision
+            and told.event.event_id not in self.dead
+        ):
             # An older revision that comes after the retraction is superseded, yet it is the newest text we have: kept,
-            # so that the same events in another order end in the same state.
+            # so that the same events in another order end in the same state. Not so one that was found dead: it once
+            # contradicted the same revision, and must stay without effect when it comes again.
             self._accept_body(state, told, told.body)
         effect = told.event.event_id if outcome is Outcome.APPLIED else self._paper(state.id).last_event
         return Result(outcome, told.event.event_id, told.position, effect=effect)
