@@ -148,12 +148,8 @@ def main(
     base = reciprocal_ranks(reference.encode, sample)
     rows = []
     for name, encode in systems.items():
-        if name == "torch fp32":
-            ranks = base
-            same = 1.0
-        else:
-            ranks = base if encode == reference.encode else reciprocal_ranks(encode, sample)
-            same = alone_or_in_a_batch(encode, sample.candidates[:64])
+        ranks = base if encode == reference.encode else reciprocal_ranks(encode, sample)
+        same = alone_or_in_a_batch(encode, sample.candidates[:64])
         rows.append(
             [
                 name,
