@@ -1,4 +1,4 @@
-"""Metrics of SCIENCE §8 from the rank of each query's one relevant paper, with intervals and paired tests.
+"""The metrics, from the rank of each query's one relevant paper, with intervals and paired tests.
 
 `ranks` everywhere: one integer a query, 1 for the top of the list, 0 where the relevant paper was not returned.
 `clusters` everywhere: the citing paper of each query. Contexts of one paper are not independent (they share title,

@@ -1,4 +1,4 @@
-"""The evaluation protocol of SCIENCE §2, asserting itself: who is a candidate, what may be known, what is asked.
+"""The evaluation protocol, asserting itself: who is a candidate, what may be known, what is asked.
 
     make_task ──▶ Task ──▶ verify_task      before a system sees it, and again on every run
                    └─▶ rankings ──▶ verify_rankings     on everything a system returned

@@ -1,4 +1,4 @@
-"""The profile algebra of SCIENCE §3: what others say of a paper, added up without drift, and eq. 3–5 over it.
+"""The profile algebra: what others say of a paper, added up without drift, and eq. 3–5 over it.
 
 Sums are integers: a vector is rounded once to fixed point (`to_fixed`) and everything after that is exact, so the order
 in which citations arrive, and citations that come and go, leave no trace. α, β, γ and δ enter only at projection;

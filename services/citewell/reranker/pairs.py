@@ -1,4 +1,4 @@
-"""The tokens of a (query, candidate) pair as ENC2 reads them: `[CLS] S ⊕ T ⊕ A [SEP] T_c ⊕ A_c [SEP]` (SCIENCE §4).
+"""The tokens of a (query, candidate) pair as ENC2 reads them: `[CLS] S ⊕ T ⊕ A [SEP] T_c ⊕ A_c [SEP]`.
 
 Serving and training cut text here and nowhere else. Every field has a budget; what it cuts away is chosen so that the
 most telling words stay: the context keeps its marker in the middle, the candidate its whole title. The two sides are

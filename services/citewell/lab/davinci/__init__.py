@@ -1,1 +1,1 @@
-"""DAVINCI (SCIENCE §4): the reranker's model, its training on a leak-free view of the data, and its evaluation."""
+"""DAVINCI: the reranker's model, its training on a leak-free view of the data, and its evaluation."""

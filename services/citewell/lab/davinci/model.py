@@ -21,7 +21,7 @@ from citewell.lab.davinci.priors import PriorKind
 
 
 class Variant(StrEnum):
-    """The full model, the ablations of Table 4, and the cross-encoder of SCIENCE §5."""
+    """The full model, the ablations of Table 4, and the plain cross-encoder of HAtten."""
 
     DAVINCI = "davinci"
     A1 = "a1"

@@ -1,4 +1,4 @@
-"""What the reranker reads of a data set: queries, candidates, and the text-level public profile (SCIENCE §9)."""
+"""What the reranker reads of a data set: queries, candidates, and the text-level public profile."""
 
 from __future__ import annotations
 

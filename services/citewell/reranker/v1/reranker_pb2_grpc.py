@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RerankerServiceStub:
-    """DAVINCI (SCIENCE eq. 6-10): a score in (0, 1) for each candidate of one query.
+    """DAVINCI (eq. 6-10): a score in (0, 1) for each candidate of one query.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class RerankerServiceStub:
 
 
 class RerankerServiceServicer:
-    """DAVINCI (SCIENCE eq. 6-10): a score in (0, 1) for each candidate of one query.
+    """DAVINCI (eq. 6-10): a score in (0, 1) for each candidate of one query.
     """
 
     def Rerank(self, request, context):
@@ -85,7 +85,7 @@ def add_RerankerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RerankerService:
-    """DAVINCI (SCIENCE eq. 6-10): a score in (0, 1) for each candidate of one query.
+    """DAVINCI (eq. 6-10): a score in (0, 1) for each candidate of one query.
     """
 
     @staticmethod

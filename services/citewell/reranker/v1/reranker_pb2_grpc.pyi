@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RerankerServiceStub:
-    """DAVINCI (SCIENCE eq. 6-10): a score in (0, 1) for each candidate of one query."""
+    """DAVINCI (eq. 6-10): a score in (0, 1) for each candidate of one query."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,14 +38,14 @@ class RerankerServiceStub:
 
 @_typing.type_check_only
 class RerankerServiceAsyncStub(RerankerServiceStub):
-    """DAVINCI (SCIENCE eq. 6-10): a score in (0, 1) for each candidate of one query."""
+    """DAVINCI (eq. 6-10): a score in (0, 1) for each candidate of one query."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Rerank: _aio.UnaryUnaryMultiCallable[_reranker_pb2.RerankRequest, _reranker_pb2.RerankResponse]  # type: ignore[assignment]
     Info: _aio.UnaryUnaryMultiCallable[_reranker_pb2.InfoRequest, _reranker_pb2.InfoResponse]  # type: ignore[assignment]
 
 class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
-    """DAVINCI (SCIENCE eq. 6-10): a score in (0, 1) for each candidate of one query."""
+    """DAVINCI (eq. 6-10): a score in (0, 1) for each candidate of one query."""
 
     @_abc_1.abstractmethod
     def Rerank(
