@@ -37,7 +37,8 @@ class TrainSettings:
     """Take a train paper's own citations out of the profiles that rank its candidates. False measures the leak."""
     inject: bool = False
     """Keep train queries whose cited paper was not retrieved, at rank k + 1, as the paper does. All negatives then
-    rank above the positive: the heads learn that the least likely candidate is the right one. Serving has no such pair."""
+    rank above the positive: the heads learn that the least likely candidate is the right one. Serving has no such
+    pair."""
     train_queries: int = 30_000
     """At most so many contexts of the train split, by a seeded draw."""
     validation_queries: int = 100
