@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -96,6 +97,9 @@ class KafkaLog:
             TopicPartition(self._topic, number) for number in range(len(described[self._topic]["partitions"]))
         ]
         self._producer = self._new_producer()
+        # Warm before serving: the first append is not to wait for what the client has yet to learn of the topics.
+        for topic in (self._topic, self._dead_topic):
+            patiently(partial(self._producer.partitions_for, topic), settings.request_seconds)
 
     def _new_producer(self) -> Any:
         settings = self._settings
