@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -98,6 +99,33 @@ async def test_a_model_out_of_reach_leaves_the_order_if_that_is_allowed(queue: P
     done = await reranker.rerank(QUERY, [candidate(1, 3), candidate(2, 9)], 4, 10, allow_partial=True)
     assert (done.partial, done.scored) == (Partial.UNAVAILABLE, 0)
     assert [paper.paper_id for paper in done.papers] == ["p1", "p2"]
+
+
+class OneBatchScorer(LengthScorer):
+    """Never comes back from its second batch."""
+
+    async def score(self, batch: PairBatch, priors: Floats) -> Floats:
+        if self.seen:
+            await asyncio.Event().wait()
+        return await super().score(batch, priors)
+
+
+async def test_a_partial_answer_counts_nothing_scored_behind_a_gap() -> None:
+    scorer = OneBatchScorer()
+    limits = QueueLimits(batch_tokens=80, waiting_pairs=100, in_flight=1)
+    queue = PairQueue(scorer, PairTokenizer(tiny_tokenizer(), BUDGET).pack, limits, time.monotonic)
+    queue.start()
+    reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, time.monotonic)
+    candidates = [candidate(1, 20), candidate(2, 1), candidate(3, 20)]
+    done = await reranker.rerank(QUERY, candidates, 3, 0.3, allow_partial=True)
+    await queue.stop()
+    assert scorer.seen == [2], "the two long ones make the first batch"
+    assert done.partial is Partial.DEADLINE
+    assert [(paper.paper_id, paper.score is not None) for paper in done.papers] == [
+        ("p1", True),
+        ("p2", False),
+        ("p3", False),
+    ]
 
 
 def test_without_a_model_candidates_keep_their_order() -> None:

@@ -22,8 +22,9 @@ from citewell.reranker.pairs import PairBatch, Tokens, pair_length
 from citewell.reranker.scorer import Floats, PairScorer
 from citewell.runtime.errors import DeadlineExceeded, Overloaded
 
-# How many batches' worth of waiting pairs are sorted by length together.
-_LOOKAHEAD = 4
+# How many batches' worth of waiting pairs are sorted by length together: more would save padding, but leave larger gaps
+# in what is scored by a deadline.
+_LOOKAHEAD = 2
 # Weight of the newest batch in the running mean of the time a token takes. A faster one counts more: an estimate that
 # is too high would refuse what could be done, one that is too low only starts it in vain.
 _IF_SLOWER, _IF_FASTER = 0.1, 0.5

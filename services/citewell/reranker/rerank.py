@@ -134,8 +134,13 @@ class Reranker:
     @staticmethod
     def _keep(scores: Floats, shown: np.ndarray, done: Scored) -> Partial:
         fresh = np.isfinite(done.scores[:, LOGIT])
+        whole = bool(fresh.all())
+        if not whole:
+            # Batches are made by length. A pair scored behind a gap would pass those of the gap, which have the better
+            # prior, for being scored alone.
+            fresh[int(np.argmin(fresh)) :] = False
         scores[shown[fresh]] = done.scores[fresh]
-        return Partial.NO if fresh.all() else Partial.DEADLINE
+        return Partial.NO if whole else Partial.DEADLINE
 
     @staticmethod
     def _pairs(each: Pass, query: QueryText, candidates: Sequence[Candidate]) -> list[tuple[Tokens, Tokens]]:
