@@ -22,6 +22,8 @@ def rerank(
     queries: Annotated[int, typer.Option(help="The first so many of a seeded shuffle of the split.")] = 1000,
     depth: Annotated[int, typer.Option(help="k, the candidates a query.")] = 100,
     candidates: Annotated[str, typer.Option(help="profiler or hybrid; the run's own by default.")] = "",
+    paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
+    context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
     device: Annotated[str, typer.Option(help="cpu computes as in serving, cuda in torch.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 13,
@@ -46,7 +48,8 @@ def rerank(
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done)
 
-        experiment = prepare(data, split, mode, Encoding(), cache, on_progress)
+        encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
+        experiment = prepare(data, split, mode, encoding, cache, on_progress)
         system = SYSTEMS[candidates or settings.candidates](experiment)
         lists = candidate_lists(system, experiment, sampled(experiment.task.queries, queries, seed), depth, on_progress)
         texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)

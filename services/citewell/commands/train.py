@@ -35,6 +35,8 @@ def davinci(
         Path | None,
         typer.Option(help="JSON file like a run's settings.json; defaults where it is silent.", exists=True),
     ] = None,
+    paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
+    context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     encoder: Annotated[str | None, typer.Option(help="ENC2: minilm, a folder, or a Hugging Face id.")] = None,
     heads: Annotated[list[str] | None, typer.Option(help="The model, then rivals trained along with it.")] = None,
     candidates: Annotated[str | None, typer.Option(help="profiler or hybrid.")] = None,
@@ -64,7 +66,8 @@ def davinci(
                 found = ", ".join(f"{name} {mrr:.2f}" for name, mrr in entry["validation_mrr"].items())
                 console.print(f"step {entry['step']}: validation MRR {found}")
 
-        experiment = prepare(data, "validation", mode, Encoding(), cache, on_progress)
+        encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
+        experiment = prepare(data, "validation", mode, encoding, cache, on_progress)
         finished = train(chosen, training_data(chosen, experiment, on_progress), run, on_step)
     write_curves(finished)
     write_card(finished, data_name=experiment.data.name, vectors=experiment.vectors.provenance)

@@ -75,7 +75,7 @@ def gates(reranked: Reranked, name: str, edges: Sequence[int] = (1, 5, 20, 100))
     """Mean gate on the text half and on the score half, by retrieval rank, and for cited papers."""
     scores, lists = reranked.scores[name], reranked.lists
     position = np.broadcast_to(np.arange(1, lists.depth + 1), lists.papers.shape)
-    present = lists.papers >= 0
+    present = np.isfinite(scores.gate_text)
     groups = [("cited papers", present & (lists.papers == lists.gold[:, None]))]
     low = 0
     for high in edges:
