@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,12 @@ import pytest
 
 from citewell.lab.davinci.evaluation import (
     RETRIEVAL,
+    KeptRanks,
     Reranked,
+    against,
     depths,
     differences,
+    example_row,
     figures,
     gates,
     report,
@@ -56,6 +60,20 @@ def test_differences_name_the_other_system(reranked: Reranked) -> None:
     assert 0 < float(row_of(text, RETRIEVAL)[2]) <= 1
 
 
+def test_ranks_are_kept_and_another_run_is_compared_with_them(reranked: Reranked, tmp_path: Path) -> None:
+    KeptRanks.of(reranked, "turns").save(tmp_path / "turns.ranks")
+    other = KeptRanks.load(tmp_path / "turns.ranks")
+    text = against(reranked, "knows", other, "turns")
+    base, reached = (
+        100 * np.mean(1 / np.where(ranks > 0, ranks, np.inf)) for ranks in (other.ranks, reranked.ranks("knows"))
+    )
+    assert row_of(text, "MRR")[1] == f"{base:.2f}"
+    assert row_of(text, "MRR")[3] == f"{100 * (reached - base) / base:+.1f} %"
+    shuffled = replace(reranked, lists=reranked.lists.take(np.arange(len(reranked.lists))[::-1]))
+    with pytest.raises(ValueError, match="turns ranked other queries"):
+        against(shuffled, "knows", other, "turns")
+
+
 def test_a_shallower_list_can_only_lose_for_a_head_that_knows(reranked: Reranked) -> None:
     values = [float(cell) for cell in row_of(depths(reranked, ["knows"], (1, 3, 12)), "knows")[1:]]
     assert values == sorted(values)
@@ -80,3 +98,10 @@ def test_the_report_holds_every_table(reranked: Reranked) -> None:
     assert "| MRR at k = | 10 |" in text
     compared = next(part for part in text.split("\n\n") if "Δ MRR" in part)
     assert row_of(compared, "turns")[1].startswith("+")
+
+
+def test_the_example_is_a_query_the_model_helped(reranked: Reranked) -> None:
+    row = example_row(reranked, "knows", top=1)
+    assert row is not None
+    assert reranked.ranks(RETRIEVAL)[row] > 1 == reranked.ranks("knows")[row]
+    assert example_row(reranked, RETRIEVAL) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,14 @@ def rerank(
     threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
     device: Annotated[str, typer.Option(help="cpu computes as in serving, cuda in torch.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 13,
+    budget: Annotated[
+        str, typer.Option(help="Cut pairs otherwise than in training, such as context=24,candidate=20.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Ranks another run kept: compare with them.", exists=True)
+    ] = None,
 ) -> None:
     """Prints Tables 3, 4 and 6 of one run: every head beside the retrieval order, on the same queries."""
     from citewell.inference.sessions import Precision, cpu_has_bf16
@@ -40,6 +48,8 @@ def rerank(
 
     folder, console = RunFolder(run), Console()
     settings, model = folder.settings, folder.model()
+    fields = {name: int(tokens) for name, _, tokens in (each.partition("=") for each in budget.split(",") if each)}
+    tokenizer = folder.tokenizer(replace(settings.budget, **fields))
     with Progress(console=console) as bars:
         tasks = {}
 
@@ -53,7 +63,7 @@ def rerank(
         system = SYSTEMS[candidates or settings.candidates](experiment)
         lists = candidate_lists(system, experiment, sampled(experiment.task.queries, queries, seed), depth, on_progress)
         texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
-        pairs = PairBatches(lists, texts, folder.tokenizer(), settings.decay)
+        pairs = PairBatches(lists, texts, tokenizer, settings.decay)
         if device == "cpu":
             precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
             encode = served_encode(folder.encoder_config, model, precision, threads)
@@ -62,7 +72,13 @@ def rerank(
         scores = score_cached(
             model, pairs, encode, cache / "scores", lambda done: on_progress("queries scored", done, len(lists))
         )
-    text = evaluation.report(evaluation.Reranked(experiment.data, lists, scores), settings.heads)
+    reranked = evaluation.Reranked(experiment.data, lists, scores)
+    text = evaluation.report(reranked, settings.heads)
+    if against:
+        other = evaluation.KeptRanks.load(against)
+        text += "\n" + evaluation.against(reranked, settings.heads[0], other, against.stem) + "\n"
+    if keep:
+        evaluation.KeptRanks.of(reranked, settings.heads[0]).save(keep)
     console.print(Markdown(text))
     if out:
         out.write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from citewell.lab import metrics
 from citewell.lab.dataset import Dataset
 from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.model import Variant
 from citewell.lab.davinci.priors import DECAY
 from citewell.lab.davinci.scoring import HeadScores
 
@@ -60,6 +62,52 @@ def differences(reranked: Reranked, name: str, others: Sequence[str], metric: st
         found = metrics.compare(metric, reranked.ranks(name), reranked.ranks(other), rng, reranked.clusters)
         rows.append([other, f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", f"{found.p:.4f}"])
     return table([f"{name} against", f"Δ {metric}, points", "p"], rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptRanks:
+    """What one run made of a sample, so that another can be compared with it."""
+
+    queries: NDArray[np.int32]
+    ranks: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, reranked: Reranked, name: str) -> KeptRanks:
+        """The ranks by one head."""
+        return cls(reranked.lists.queries, reranked.ranks(name))
+
+    def save(self, path: Path) -> None:
+        """Writes an `.npz`."""
+        with path.open("wb") as file:
+            np.savez(file, queries=self.queries, ranks=self.ranks)
+
+    @classmethod
+    def load(cls, path: Path) -> KeptRanks:
+        """Reads what `save` wrote."""
+        with np.load(path) as stored:
+            return cls(stored["queries"], stored["ranks"])
+
+
+def against(reranked: Reranked, name: str, other: KeptRanks, label: str) -> str:
+    """How far a head is above what another run kept of the same queries, in points and relative to it."""
+    if not np.array_equal(reranked.lists.queries, other.queries):
+        raise ValueError(f"{label} ranked other queries: compare runs on one sample")
+    rows = []
+    for metric in COLUMNS:
+        rng = np.random.default_rng(_SEED)
+        found = metrics.compare(metric, reranked.ranks(name), other.ranks, rng, reranked.clusters)
+        base = metrics.means(other.ranks, [metric])[metric]
+        gained = f"{100 * found.mean / base:+.1f} %" if base else "—"
+        rows.append(
+            [
+                metric,
+                f"{base:.2f}",
+                f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]",
+                gained,
+                f"{found.p:.4f}",
+            ]
+        )
+    return table([f"{name} against {label}", "there", "Δ, points", "relative", "p"], rows)
 
 
 def depths(reranked: Reranked, names: Sequence[str], sweep: Sequence[int]) -> str:
@@ -124,6 +172,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def example_row(reranked: Reranked, name: str, top: int = 10) -> int | None:
+    """The first query whose cited paper a head lifts into its top ten from outside of it."""
+    lifted = (reranked.ranks(name) > 0) & (reranked.ranks(name) <= top) & (reranked.ranks(RETRIEVAL) > top)
+    return int(np.argmax(lifted)) if lifted.any() else None
+
+
 def report(reranked: Reranked, heads: Sequence[str]) -> str:
     """All tables of one sample; the first head is the model, the others its rivals."""
     lists = reranked.lists
@@ -136,4 +190,10 @@ def report(reranked: Reranked, heads: Sequence[str]) -> str:
         depths(reranked, names, sweep),
         gates(reranked, heads[0]),
     ]
+    if (row := example_row(reranked, heads[0])) is not None:
+        shown = [name for name in (RETRIEVAL, heads[0], Variant.CROSS_ENCODER) if name in names]
+        parts += [
+            f"Context {lists.queries[row]}; the cited paper is set in bold.",
+            worked_example(reranked, row, shown),
+        ]
     return "\n\n".join(parts) + "\n"

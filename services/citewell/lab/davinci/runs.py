@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from citewell.lab.davinci.model import Reranker, blank_encoder, parse_heads
 from citewell.lab.davinci.settings import TrainSettings
-from citewell.reranker.pairs import PairTokenizer
+from citewell.reranker.pairs import PairTokenizer, TokenBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class RunFolder:
         config: dict[str, Any] = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         return config
 
-    def tokenizer(self) -> PairTokenizer:
-        """Pairs as the model was trained to read them."""
-        return PairTokenizer.from_file(self.path / "tokenizer.json", self.settings.budget)
+    def tokenizer(self, budget: TokenBudget | None = None) -> PairTokenizer:
+        """Pairs as the model was trained to read them, or cut to another budget."""
+        return PairTokenizer.from_file(self.path / "tokenizer.json", budget or self.settings.budget)
 
     def model(self) -> Reranker:
         """The model with its best weights, ready to score."""
