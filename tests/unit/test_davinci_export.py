@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 from typer.testing import CliRunner
 
 from citewell.commands.export import app
-from citewell.lab.davinci.export import Storage, build_graphs, parity
+from citewell.lab.davinci.export import Storage, build_graphs, export_folder, parity
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.reranker.pairs import TokenBudget
@@ -91,6 +91,20 @@ def test_the_command_writes_a_folder_the_reranker_reads_and_a_triton_version(run
     assert described.budget == run.settings.budget
     assert json.loads((out / "davinci.json").read_text())["name"] == "davinci-minilm"
     onnxruntime.InferenceSession(repository / "davinci/3/model.onnx")
+
+
+def test_a_served_folder_becomes_a_triton_version_that_scores_the_same(run: RunFolder, tmp_path: Path) -> None:
+    out, repository = tmp_path / "served", tmp_path / "triton"
+    export_folder(run, out, Storage.INT8, "davinci-tiny", (2024, 10, 31))
+    arguments = ["triton", "--model", str(out), "--repository", str(repository), "--version", "2"]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    ids, prior = np.full((2, 9), 5), np.full((2, 1), 0.9, np.float32)
+    texts = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+    (e,) = onnxruntime.InferenceSession(out / "encoder.onnx").run(None, texts)
+    apart = onnxruntime.InferenceSession(out / "head.onnx").run(None, {"e": e, "prior": prior})
+    whole = onnxruntime.InferenceSession(repository / "davinci/2/model.onnx").run(None, {**texts, "prior": prior})
+    np.testing.assert_allclose(whole[0], apart[0], atol=1e-5)
 
 
 def test_the_command_refuses_what_is_no_run(tmp_path: Path) -> None:

@@ -8,15 +8,33 @@ from typing import Annotated
 import typer
 from rich import print
 
+from citewell.reranker.model_files import ENCODER, HEAD, RerankerUnusable, read_model_folder
+from citewell.reranker.settings import PACKAGED_MODEL
+
 app = typer.Typer(help="Write trained models in the form they are served.", no_args_is_help=True)
 
 # Beyond this, the exported model would not be the one that was measured.
 _PARITY = 1e-4
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps `davinci` a command of its own while it is the only one."""
+@app.command()
+def triton(
+    repository: Annotated[Path, typer.Option(help="Triton model repository, such as deploy/triton/models.")],
+    model: Annotated[Path, typer.Option(help="Folder that `export davinci` wrote.")] = PACKAGED_MODEL,
+    name: Annotated[str, typer.Option(help="The model's name in the repository.")] = "davinci",
+    version: Annotated[int, typer.Option(min=1, help="Its version there.")] = 1,
+) -> None:
+    """Write the model that ships (or another folder) as a version in a Triton repository; needs no torch."""
+    from citewell.inference.davinci_graph import join_files
+
+    try:
+        folder = read_model_folder(model)
+    except RerankerUnusable as error:
+        raise typer.BadParameter(str(error), param_hint="--model") from None
+    written = repository / name / str(version) / "model.onnx"
+    written.parent.mkdir(parents=True, exist_ok=True)
+    join_files(folder.path / ENCODER, folder.path / HEAD, written)
+    print(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB, {folder.description.precision} weights)")
 
 
 @app.command()

@@ -11,6 +11,7 @@ servers that run a single one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,11 @@ def joined(encoder: onnx.ModelProto, head: onnx.ModelProto) -> onnx.ModelProto:
     """Encoder and head as one graph."""
     apart = compose.add_prefix(head, "head_", rename_inputs=False, rename_outputs=False)
     return compose.merge_models(encoder, apart, io_map=[("e", "e")], producer_name="citewell")
+
+
+def join_files(encoder: Path, head: Path, out: Path) -> None:
+    """Writes the joined graph of two files."""
+    onnx.save(joined(onnx.load(encoder), onnx.load(head)), out)
 
 
 def as_float32(weights: Mapping[str, Any]) -> Weights:
