@@ -28,21 +28,7 @@ from citewell.scholarly.publications import Publication
 from citewell.types.messages import publication_to_message
 from citewell.types.v1 import publication_pb2
 from tests.e2e.client import Client, Refusal
-from tests.servers.ledger_stack import ledger_stack
 from tests.servers.processes import wait_until
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with ledger_stack(tmp_path_factory.mktemp("ingestion")) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def client(stack: Stack) -> Iterator[Client]:
-    client = Client(stack.addresses)
-    yield client
-    client.close()
 
 
 def paper(revision: int = 1, title: str = "Title", paper_id: str = "") -> Publication:

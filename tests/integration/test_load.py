@@ -4,11 +4,8 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-
-import pytest
 
 from citewell.commands.stack import Stack
 from citewell.index.v1 import index_pb2
@@ -16,23 +13,9 @@ from citewell.ingestion.v1 import ingestion_pb2
 from citewell.profiler.v1 import ledger_pb2, profile_query_pb2
 from citewell.types.v1 import paper_pb2
 from tests.e2e.client import Client
-from tests.servers.ledger_stack import ledger_stack
 from tests.servers.processes import wait_until
 
 PAPERS = 900
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with ledger_stack(tmp_path_factory.mktemp("load")) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def client(stack: Stack) -> Iterator[Client]:
-    client = Client(stack.addresses)
-    yield client
-    client.close()
 
 
 def write(folder: Path, name: str, papers: int, *bad: str) -> Path:
