@@ -88,6 +88,18 @@ def test_it_stops_when_validation_no_longer_improves(world: tuple[Path, Training
     assert len(log) == 4  # the first validation is the best, three more do not better it
 
 
+def test_the_last_weights_can_be_kept_instead_of_the_best(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    chosen = settings(encoder, steps=6, validate_every=1, patience=9)
+    best, last = (train(dataclasses.replace(chosen, keep=keep), data, tmp_path / keep) for keep in ("best", "last"))
+    state = torch.load(last.checkpoint, weights_only=True)["model"]
+    assert best.log() == last.log()
+    assert all(torch.equal(state[name], weights(last)[name]) for name in state)
+    mrr = [entry["validation_mrr"]["davinci"] for entry in best.log()]
+    assert mrr.index(max(mrr)) < len(mrr) - 1, "the last is the best: the two could not be told apart"
+    assert any(not torch.equal(state[name], weights(best)[name]) for name in state)
+
+
 def test_frozen_parts_stay_as_they_were(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
     encoder, data = world
     run = train(settings(encoder, steps=3, freeze_encoder=True), data, tmp_path / "frozen")

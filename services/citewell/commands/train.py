@@ -71,4 +71,4 @@ def davinci(
         finished = train(chosen, training_data(chosen, experiment, on_progress), run, on_step)
     write_curves(finished)
     write_card(finished, data_name=experiment.data.name, vectors=experiment.vectors.provenance)
-    console.print(f"{finished.weights} holds the weights with the best validation MRR")
+    console.print(f"{finished.weights} holds the weights of the {chosen.keep} validation")

@@ -38,7 +38,8 @@ def write_card(run: RunFolder, data_name: str, vectors: str) -> None:
     settings, log = run.settings, run.log()
     validated: list[dict[str, Any]] = [entry for entry in log if "validation_mrr" in entry]
     best = max(validated, key=lambda entry: float(entry["validation_mrr"][settings.heads[0]]))
-    rows = [f"| {name} | {mrr:.2f} |" for name, mrr in best["validation_mrr"].items()]
+    kept = validated[-1] if settings.keep == "last" else best
+    rows = [f"| {name} | {mrr:.2f} |" for name, mrr in kept["validation_mrr"].items()]
     pairs = log[-1]["step"] * settings.accumulate * settings.queries_per_batch * (1 + settings.sampling.count)
     text = f"""# {settings.heads[0]}: a reranker of citation candidates
 
@@ -49,7 +50,8 @@ Scores pairs of a citation context and a candidate paper, given the candidate's 
   {"without" if settings.leave_one_out else "with"} the query paper's own citations; retrieval vectors: {vectors}.
 - **Training**: {log[-1]["step"]} steps, {pairs:,} pairs, loss {settings.loss}, seed {settings.seed},
   {settings.precision}; all settings are in `settings.json`.
-- **Kept**: step {best["step"]}, the best of {len(validated)} validations on {settings.validation_queries} queries.
+- **Kept**: step {kept["step"]}, the {settings.keep} of {len(validated)} validations
+  on {settings.validation_queries} queries.
 
 | head | validation MRR, % |
 |---|---|

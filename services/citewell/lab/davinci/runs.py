@@ -35,7 +35,7 @@ class RunFolder:
 
     @property
     def weights(self) -> Path:
-        """The weights with the best validation MRR."""
+        """The weights that were kept: of the best validation, or of the last (`TrainSettings.keep`)."""
         return self.path / "model.safetensors"
 
     @property
@@ -49,7 +49,7 @@ class RunFolder:
         return PairTokenizer.from_file(self.path / "tokenizer.json", budget or self.settings.budget)
 
     def model(self) -> Reranker:
-        """The model with its best weights, ready to score."""
+        """The model with the weights that were kept, ready to score."""
         settings = self.settings
         variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
         model = Reranker(blank_encoder(self.encoder_config), variants, settings.head_size)

@@ -68,6 +68,9 @@ class TrainSettings:
     """Steps between two validations."""
     checkpoint_every: int = 20
     """Steps between two checkpoints: what a kill can cost. Every validation is followed by one as well."""
+    keep: str = "best"
+    """"best" keeps the weights of the best validation, "last" those of the last one: after the rate has fallen to zero
+    they are the better bet where validation is small and therefore noisy."""
     patience: int = 4
     """Validations without a better MRR after which training stops."""
     precision: str = "bf16"

@@ -1,4 +1,4 @@
-"""The training loop: resumes after a kill to the same weights bit for bit, and keeps the best by validation MRR."""
+"""The training loop: resumes after a kill to the same weights bit for bit, watched on validation."""
 
 from __future__ import annotations
 
@@ -121,16 +121,16 @@ class _Trainer:
         }
 
     def _validate(self) -> dict[str, float]:
-        """MRR of every head; the first one's decides what is kept."""
+        """MRR of every head; the first one's decides what is kept, and when to stop."""
         lists = self.data.validation
         pairs = PairBatches(lists, self.data.texts, self.tokenizer, self.settings.decay)
         scores = score_lists(self.model, pairs, torch_encode(self.model, self.settings.precision))
         found = {name: metrics.means(lists.ranks(each.logit), ["MRR"])["MRR"] for name, each in scores.items()}
-        if found[self.settings.heads[0]] > self.best:
-            self.best, self.stale = found[self.settings.heads[0]], 0
+        better = found[self.settings.heads[0]] > self.best
+        self.stale = 0 if better else self.stale + 1
+        self.best = max(self.best, found[self.settings.heads[0]])
+        if better or self.settings.keep == "last":
             self.run.save_weights(self.model)
-        else:
-            self.stale += 1
         return found
 
     def _checkpoint(self) -> None:
