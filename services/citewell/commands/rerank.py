@@ -25,6 +25,7 @@ def rerank(
     candidates: Annotated[str, typer.Option(help="profiler or hybrid; the run's own by default.")] = "",
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
+    titles_only: Annotated[bool, typer.Option(help="As if no paper had an abstract.")] = False,
     threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
     device: Annotated[str, typer.Option(help="cpu computes as in serving, cuda in torch.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 13,
@@ -59,7 +60,7 @@ def rerank(
             bars.update(tasks[what], completed=done)
 
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
-        experiment = prepare(data, split, mode, encoding, cache, on_progress)
+        experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
         system = SYSTEMS[candidates or settings.candidates](experiment)
         lists = candidate_lists(system, experiment, sampled(experiment.task.queries, queries, seed), depth, on_progress)
         texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
