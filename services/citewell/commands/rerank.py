@@ -42,10 +42,10 @@ def rerank(
     from citewell.inference.sessions import Precision, cpu_has_bf16
     from citewell.lab.davinci import evaluation
     from citewell.lab.davinci.batches import PairBatches
-    from citewell.lab.davinci.retrieve import candidate_lists, pair_texts, sampled
+    from citewell.lab.davinci.retrieve import asked_lists
     from citewell.lab.davinci.runs import RunFolder
     from citewell.lab.davinci.scoring import score_cached, served_encode, torch_encode
-    from citewell.lab.experiment import SYSTEMS, Encoding, prepare
+    from citewell.lab.experiment import Encoding, prepare
 
     folder, console = RunFolder(run), Console()
     settings, model = folder.settings, folder.model()
@@ -61,9 +61,9 @@ def rerank(
 
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
         experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
-        system = SYSTEMS[candidates or settings.candidates](experiment)
-        lists = candidate_lists(system, experiment, sampled(experiment.task.queries, queries, seed), depth, on_progress)
-        texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
+        lists, texts = asked_lists(
+            settings, experiment, queries, on_progress, depth=depth, seed=seed, candidates=candidates
+        )
         pairs = PairBatches(lists, texts, tokenizer, settings.decay)
         if device == "cpu":
             precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32

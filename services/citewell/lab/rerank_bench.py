@@ -1,10 +1,10 @@
 """The reranker measured: what speed costs in ranking, and what each means of speed brings.
 
-    python -m citewell.lab.rerank_bench DATA_FOLDER RUN LISTS --out deploy/docs/results/reranker.md
+    python -m citewell.lab.rerank_bench DATA RUN --mode inductive --cache CACHE --out deploy/docs/results/reranker.md
 
-RUN is a training run, LISTS candidate lists of validation queries (davinci/lists.py). Rankings are computed once for
-every length of texts; systems are timed in turns on the same queries, one request at a time, so that their ratios
-hold whatever else the machine does.
+RUN is a training run; its candidates of validation queries are retrieved by the lab's protocol. Rankings are computed
+once for every length of texts; systems are timed in turns on the same queries, one request at a time, so that their
+ratios hold whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 from citewell.inference.sessions import Precision, Runtime
 from citewell.lab import metrics
 from citewell.lab.bench_report import environment, markdown_table
-from citewell.lab.dataset import read_dataset
 from citewell.lab.davinci.export import Storage, export_folder
 from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.retrieve import asked_lists
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.texts import PairTexts
+from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.protocol import Mode
 from citewell.reranker.batching import PairQueue, QueueLimits
 from citewell.reranker.in_process import InProcessScorer
 from citewell.reranker.model_files import TOKENIZER, ModelFolder, read_model_folder
@@ -37,6 +39,8 @@ from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker,
 
 Logits = NDArray[np.float32]
 SPECIAL_TOKENS = 3
+PASSES = (0.5, 20), (0.25, 10)
+"""Two passes that are tried: the share of their budgets that texts have in the first, and how many reach the second."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,9 @@ class Speed:
 class Bench:
     """Queries, their candidates, and the model in all its forms."""
 
-    def __init__(self, data: Path, run: RunFolder, lists: CandidateLists, work: Path, threads: int) -> None:
-        self.texts = PairTexts(read_dataset(data))
-        self.run, self.lists, self.threads, self._work = run, lists, threads, work
+    def __init__(self, texts: PairTexts, run: RunFolder, lists: CandidateLists, work: Path, threads: int) -> None:
+        self.texts, self.run, self.lists, self.threads, self._work = texts, run, lists, threads, work
+        self.answerable = np.flatnonzero(lists.gold_position < lists.depth).tolist()
         self._folders: dict[Storage, ModelFolder] = {}
         self._scorers: dict[tuple[Storage, Runtime, Precision], InProcessScorer] = {}
         self._torch = run.model()
@@ -87,9 +91,11 @@ class Bench:
             await scorer.close()
 
     async def logits(self, speed: Speed, label: str) -> Logits:
-        """Logits of every pair of every query."""
-        rows = range(len(self.lists))
-        return (await self.rerank(speed, rows, lambda row: _progress(label, row, len(self.lists))))[0]
+        """Logits of every pair; NaN where the cited paper was not retrieved, which no reranker can change."""
+        rows = self.answerable
+        logits = np.full((len(self.lists), self.lists.depth), np.nan, np.float32)
+        logits[rows], _ = await self.rerank(speed, rows, lambda row: _progress(label, row, len(rows)))
+        return logits
 
     async def rerank(
         self, speed: Speed, rows: Sequence[int], on_row: Callable[[int], None]
@@ -176,7 +182,10 @@ def mrr(lists: CandidateLists, logits: Logits | None, depth: int | None = None) 
 def main(
     data: Annotated[Path, typer.Argument(help="A data set's folder, e.g. $CITEWELL_DATA/neurips25.")],
     run: Annotated[Path, typer.Argument(help="The run folder that training wrote.")],
-    lists: Annotated[Path, typer.Argument(help="Candidate lists of validation queries.")],
+    mode: Annotated[Mode, typer.Option(help="Which protocol the figures follow.")],
+    cache: Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")],
+    paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
+    context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Markdown file to write.")] = None,
     queries: Annotated[int, typer.Option(help="Queries whose ranking is judged.")] = 150,
     timed: Annotated[int, typer.Option(help="Queries on which systems are timed, in turns.")] = 4,
@@ -184,10 +193,12 @@ def main(
     threads: int = 2,
 ) -> None:
     """Prints what is slow, what is fast, and what fast costs."""
-    chosen = CandidateLists.load(lists)
-    chosen = chosen.take(np.arange(min(queries, len(chosen))))
+    folder = RunFolder(run)
+    encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
+    experiment = prepare(data, "validation", mode, encoding, cache, lambda what, done, total: None)
+    lists, texts = asked_lists(folder.settings, experiment, queries, lambda what, done, total: None)
     with tempfile.TemporaryDirectory() as work:
-        bench = Bench(data, RunFolder(run), chosen, Path(work), threads)
+        bench = Bench(texts, folder, lists, Path(work), threads)
         report = asyncio.run(_measure(bench, data.name, timed, tokens))
     print(report)
     if out:
@@ -204,7 +215,7 @@ async def _measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) -
 
 async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) -> str:
     """The report."""
-    lists = bench.lists
+    lists, rows = bench.lists, bench.answerable[:timed]
     own = bench.run.settings.budget
     best = Speed(Storage.INT8, Runtime.OPENVINO, Precision.BF16, own)
     forms = {
@@ -213,7 +224,7 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
         "openvino, int8 weights": replace(best, precision=Precision.FP32),
         "openvino bf16, int8 weights": best,
     }
-    races = await _in_turns({label: _timer(bench, speed) for label, speed in forms.items()}, timed)
+    races = await _in_turns({label: _timer(bench, speed) for label, speed in forms.items()}, rows)
     by_form = {label: await bench.logits(speed, label) for label, speed in forms.items()}
     reference, full = (by_form[label] for label in ("onnxruntime fp32", "openvino bf16, int8 weights"))
     form_rows = [
@@ -233,7 +244,7 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
         whole = full if budget == own else await bench.logits(replace(best, budget=budget), f"{length} tokens")
         systems = {"(a)": _careless(bench, budget), "(b)": _timer(bench, replace(best, budget=budget))}
         cost = {"(b)": whole}
-        for share, keep in ((0.5, 20), (0.35, 10)):
+        for share, keep in PASSES:
             if round(min(budget.context, budget.candidate) * share) < 8:
                 continue
             label = f"(c) {share:.0%}, then {keep}"
@@ -241,7 +252,7 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
             short = await bench.logits(replace(best, budget=first), f"{length} tokens, {share:.0%} of them")
             systems[label] = _timer(bench, replace(best, budget=budget, first_share=share, keep=keep))
             cost[label] = two_passes(short, whole, keep)
-        seconds = await _in_turns(systems, timed)
+        seconds = await _in_turns(systems, rows)
         base = mrr(lists, whole)
         for label, each in seconds.items():
             judged = f"{mrr(lists, cost[label]):.2f}" if label in cost else f"{base:.2f}"
@@ -278,7 +289,7 @@ MRR when only the first so many are reranked, and answers beyond count as 0.
 
 {environment(["torch", "onnxruntime", "openvino", "tokenizers"])}
 
-Command: `python -m citewell.lab.rerank_bench $CITEWELL_DATA/{name} RUN LISTS --queries {len(lists)} --timed {timed}`
+Command: `python -m citewell.lab.rerank_bench $CITEWELL_DATA/{name} RUN --queries {len(lists)} --timed {timed}`
 """
 
 
@@ -298,9 +309,9 @@ def _timer(bench: Bench, speed: Speed) -> Callable[[int], Awaitable[float]]:
     return request
 
 
-async def _in_turns(systems: dict[str, Callable[[int], Awaitable[float]]], timed: int) -> dict[str, float]:
+async def _in_turns(systems: dict[str, Callable[[int], Awaitable[float]]], rows: Sequence[int]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {label: [] for label in systems}
-    for row in range(timed):
+    for row in rows:
         for label, request in systems.items():
             seconds[label].append(await request(row))
     return {label: float(np.median(each)) for label, each in seconds.items()}

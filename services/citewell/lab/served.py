@@ -98,8 +98,8 @@ def _points(experiment: Experiment, profiles: Vectors, rows: range) -> Iterator[
                 title=papers.titles[row],
                 published=paper_pb2.PartialDate(year=int(papers.year[row])),
             ),
-            profile=profiles[row].tolist(),
-            content=profiles[row].tolist(),
+            profile=profiles[row].astype("<f4").tobytes(),
+            content=profiles[row].astype("<f4").tobytes(),
             version=1,
         )
 

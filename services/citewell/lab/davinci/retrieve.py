@@ -58,6 +58,22 @@ def pair_texts(experiment: Experiment, mentions: int) -> PairTexts:
     return PairTexts(experiment.data, make_mentions(experiment.data, known, experiment.vectors.contexts, mentions))
 
 
+def asked_lists(
+    settings: TrainSettings,
+    experiment: Experiment,
+    count: int,
+    on_progress: OnProgress,
+    *,
+    depth: int = 100,
+    seed: int = 13,
+    candidates: str = "",
+) -> tuple[CandidateLists, PairTexts]:
+    """A seeded sample of an experiment's queries with their candidates, and the texts, as a run sees them."""
+    system = SYSTEMS[candidates or settings.candidates](experiment)
+    lists = candidate_lists(system, experiment, sampled(experiment.task.queries, count, seed), depth, on_progress)
+    return lists, pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
+
+
 def leaky(experiment: Experiment) -> Experiment:
     """The experiment with profiles that hold the query's own citations, to measure what that leak does."""
     table = replace(experiment.table, citations=citations(experiment.data, np.empty(0, np.int64)))
@@ -81,7 +97,9 @@ def training_data(settings: TrainSettings, experiment: Experiment, on_progress: 
         )
         for each, count in ((train, settings.train_queries), (validation, settings.validation_queries))
     ]
+    usable = (lists[0].papers >= 0).sum(axis=1) > settings.sampling.count  # the oldest papers have few candidates
     if not settings.inject:
-        lists[0] = lists[0].take(np.flatnonzero(lists[0].gold_position < settings.depth))
+        usable &= lists[0].gold_position < settings.depth
+    lists[0] = lists[0].take(np.flatnonzero(usable))
     shown = settings.mentions if settings.budget.mentions else 0
     return TrainingData(lists[0], lists[1], pair_texts(experiment, shown))
