@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.metadata
-import itertools
 import json
 import os
 import platform
@@ -32,7 +31,7 @@ from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime.channels import open_channel
 from citewell.scholarly.publications import Publication
 from tests.demo_world import Asked, divided
-from tests.load.latencies import Latencies
+from tests.load.closed_loop import closed_loop
 from tests.load.told import WordVectors, tell
 
 SEED = 7
@@ -78,16 +77,7 @@ async def _measure(stack: Stack, asked: Sequence[Asked], calls: int) -> None:
     async with open_channel(stack.addresses["recommender"]) as channel:
         stub = RecommenderServiceStub(channel)
         for in_flight, measured in ((1, WARM_UP), (8, calls), (1, calls)):
-            latencies = Latencies()
-            left = iter(list(itertools.islice(itertools.cycle(requests), measured)))
-
-            async def ask(left: Iterator[messages.RecommendRequest] = left, into: Latencies = latencies) -> None:
-                for request in left:
-                    started = time.monotonic()
-                    await stub.Recommend(request, timeout=DEADLINE)
-                    into.record(time.monotonic() - started)
-
-            await asyncio.gather(*(ask() for _ in range(in_flight)))
+            latencies, _ = await closed_loop(stub, requests, measured, in_flight)
             if measured != WARM_UP:
                 print(f"Recommend, {in_flight} in flight: {latencies.row()}")
     async with open_channel(stack.addresses["index"]) as channel:
