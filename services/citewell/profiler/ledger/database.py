@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,7 +57,7 @@ class Database:
                 f"ledger_url {url.split('@')[-1]!r} cannot be used ({error}); expected sqlite:///path or postgresql://…",
                 reason="LEDGER_URL",
             ) from None
-        self._upserts: dict[tuple[str, bool], Any] = {}
+        self._spelled: dict[tuple[str, str], Any] = {}
         # SQLite has one writer; waiting here is fair and quick, its own busy handler sleeps.
         self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
 
@@ -82,21 +83,36 @@ class Database:
 
     def insert_missing(self, connection: Connection, table: sa.Table, rows: Rows) -> None:
         """Inserts the rows whose keys are not there; the first writer wins."""
-        if rows:
-            connection.execute(self._insert(table).on_conflict_do_nothing(), rows)
+        self._write(connection, (table.name, "missing"), lambda: self._insert(table).on_conflict_do_nothing(), rows)
 
     def upsert(self, connection: Connection, table: sa.Table, rows: Rows, where: Any = None) -> None:
         """Inserts whole rows, or replaces those whose keys are there (and meet `where`)."""
-        if not rows:
-            return
-        statement = self._upserts.get((table.name, where is None))
-        if statement is None:  # takes longer to spell than to execute
+
+        def statement() -> Any:
             insert = self._insert(table)
             changes = {column.name: insert.excluded[column.name] for column in table.c if not column.primary_key}
             keys = [column.name for column in table.primary_key]
-            statement = insert.on_conflict_do_update(index_elements=keys, set_=changes, where=where)
-            self._upserts[table.name, where is None] = statement
-        connection.execute(statement, rows)
+            return insert.on_conflict_do_update(index_elements=keys, set_=changes, where=where)
+
+        self._write(connection, (table.name, "upsert" if where is None else "upsert where"), statement, rows)
+
+    def _write(
+        self, connection: Connection, name: tuple[str, str], statement: Callable[[], sa.Insert], rows: Rows
+    ) -> None:
+        """Executes a statement for whole rows. Spelled once and given to the driver as it is: to spell it, and to
+        prepare each row for a driver that takes it as it stands, costs more than to execute it.
+        """
+        if not rows:
+            return
+        if name not in self._spelled:
+            self._spelled[name] = statement().compile(dialect=self._engine.dialect, column_keys=list(rows[0]))
+        spelled = self._spelled[name]
+        fixed = {key: value for key, value in spelled.params.items() if key not in rows[0]}  # of `where`
+        told: list[Any] = [{**row, **fixed} for row in rows] if fixed else list(rows)
+        if spelled.positiontup:
+            in_order = operator.itemgetter(*spelled.positiontup)
+            told = [in_order(row) for row in told]
+        connection.exec_driver_sql(spelled.string, told)
 
     def _insert(self, table: sa.Table) -> Any:
         """INSERT … ON CONFLICT, which both engines spell alike."""
