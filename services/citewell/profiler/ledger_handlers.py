@@ -87,12 +87,10 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
             key = _position(request.position)
         elif not key:
             raise InvalidField("key", "", "an event id or a position")
-        state = await self._watermarks.until(
-            lambda: self._ledger.event_state(key),
-            lambda state: state.searchable or state.outcome is Outcome.DEAD or not request.wait,
-            min(deadlines.budget("wait for the event") - HOME_SECONDS, LONGEST_WAIT_SECONDS),
-        )
-        return _state_message(state)
+        seconds = min(deadlines.budget("wait for the event") - HOME_SECONDS, LONGEST_WAIT_SECONDS)
+        if request.wait:
+            return _state_message(await self._watermarks.event(key, seconds))
+        return _state_message(await asyncio.to_thread(self._ledger.event_state, key))
 
     async def RecordDeadEvents(
         self, request: ledger_pb2.RecordDeadEventsRequest, context: Any

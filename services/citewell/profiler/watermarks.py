@@ -1,20 +1,24 @@
-"""How far the serving view is, kept in memory so that a query costs no database read."""
+"""How far the serving view is, kept in memory so that a query costs no database read; and who waits for an event."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from citewell.profiler.ledger import progress
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.rules import Position
+from citewell.profiler.ledger.progress import EventState
+from citewell.profiler.ledger.rules import Outcome, Position
 from citewell.profiler.ledger.views import View, serving_view
 from citewell.runtime.errors import Unavailable
 from citewell.runtime.telemetry import logger
 
 Answer = TypeVar("Answer")
+
+# What changes within so many seconds is looked at once.
+SETTLE_SECONDS = 0.05
 
 
 class Watermarks:
@@ -24,6 +28,7 @@ class Watermarks:
         self._database = database
         self._wake = asyncio.Event()
         self._next_look = asyncio.Event()
+        self._waiting: dict[str | Position, set[asyncio.Future[EventState]]] = {}
         self._view: View | None = None
         self.searchable: list[Position] = []
 
@@ -36,7 +41,12 @@ class Watermarks:
 
     async def look(self) -> None:
         """Reads the ledger and tells those who wait."""
-        self._view, self.searchable = await asyncio.to_thread(self._read)
+        self._view, self.searchable, states = await asyncio.to_thread(self._read, list(self._waiting))
+        for key, state in states.items():
+            if state.searchable or state.outcome is Outcome.DEAD:
+                for waiting in self._waiting.get(key, ()):
+                    if not waiting.done():
+                        waiting.set_result(state)
         looked, self._next_look = self._next_look, asyncio.Event()
         looked.set()
 
@@ -54,6 +64,21 @@ class Watermarks:
                 await self.look()
             except Exception as error:
                 logger.warning("ledger cannot be read", why=str(error))
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    async def event(self, key: str | Position, seconds: float) -> EventState:
+        """The event's state once it is searchable or dead; when the time is over, as it is then."""
+        waiting: asyncio.Future[EventState] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, set()).add(waiting)
+        self._wake.set()  # it may be so already
+        try:
+            return await asyncio.wait_for(waiting, seconds)
+        except TimeoutError:
+            return (await asyncio.to_thread(self._read, [key]))[2][key]
+        finally:
+            self._waiting[key].discard(waiting)
+            if not self._waiting[key]:
+                del self._waiting[key]
 
     async def until(self, read: Callable[[], Answer], done: Callable[[Answer], bool], seconds: float) -> Answer:
         """The first answer that is done, else the last one when the time is over. `read` runs in a thread."""
@@ -67,7 +92,9 @@ class Watermarks:
             with suppress(TimeoutError):
                 await asyncio.wait_for(next_look.wait(), left)
 
-    def _read(self) -> tuple[View, list[Position]]:
+    def _read(self, keys: Sequence[str | Position]) -> tuple[View, list[Position], dict[str | Position, EventState]]:
+        """All that is asked for, as of one moment: as many as wait, they cost one look."""
         with self._database.reading() as connection:
             view = serving_view(connection)
-            return view, progress.searchable(connection) if view.projected else []
+            searchable = progress.searchable(connection) if view.projected else []
+            return view, searchable, progress.event_states(connection, keys)

@@ -63,27 +63,35 @@ def recorded_dead(connection: Connection, event_ids: Iterable[str]) -> frozenset
 
 def event_state(connection: Connection, key: str | Position) -> EventState:
     """The state of an event, by its id or by its place in the log."""
-    events, sources, marks, views = schema.events, schema.sources, schema.marks, schema.views
-    query = sa.select(events)
-    if isinstance(key, Position):
-        query = query.join(sources, sources.c.event_id == events.c.event_id).where(
-            sources.c.log_id == key.log_id,
-            sources.c.log_partition == key.partition,
-            sources.c.log_offset == key.offset,
-        )
-    else:
-        query = query.where(events.c.event_id == key)
-    row = connection.execute(query).first()
-    if row is None:
-        return EventState(None)
-    waiting = (
-        sa.select(sa.literal(1))
-        .join_from(marks, views, marks.c.view == views.c.name)
-        .where(views.c.serving, marks.c.event == row.effect)
-        .limit(1)
-    )
-    searchable = row.outcome != Outcome.DEAD.value and connection.execute(waiting).first() is None
-    return EventState(Outcome(row.outcome), searchable, row.reason, row.message)
+    return event_states(connection, [key])[key]
+
+
+def event_states(connection: Connection, keys: Iterable[str | Position]) -> dict[str | Position, EventState]:
+    """The state of each event; for many at the cost of one."""
+    keys = set(keys)
+    names: dict[str | Position, str] = {key: key for key in keys if isinstance(key, str)}
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for key in keys:
+        if isinstance(key, Position):
+            offsets.setdefault((key.log_id, key.partition), []).append(key.offset)
+    sources, events, marks, views = schema.sources, schema.events, schema.marks, schema.views
+    for (log_id, partition), some in offsets.items():
+        query = sa.select(sources).where(sources.c.log_id == log_id, sources.c.log_partition == partition)
+        for row in select_in(connection, query, sources.c.log_offset, some):
+            names[Position(log_id, partition, row.log_offset)] = row.event_id
+    found = {row.event_id: row for row in select_in(connection, sa.select(events), events.c.event_id, names.values())}
+    waiting = sa.select(marks.c.event).join(views, marks.c.view == views.c.name).where(views.c.serving).distinct()
+    effects = (row.effect for row in found.values() if row.outcome != Outcome.DEAD.value)
+    unprojected = {row.event for row in select_in(connection, waiting, marks.c.event, effects)}
+    states: dict[str | Position, EventState] = {}
+    for key in keys:
+        event = found.get(names.get(key, ""))
+        if event is None:
+            states[key] = EventState(None)
+        else:
+            searchable = event.outcome != Outcome.DEAD.value and event.effect not in unprojected
+            states[key] = EventState(Outcome(event.outcome), searchable, event.reason, event.message)
+    return states
 
 
 def applied(connection: Connection) -> list[Position]:
