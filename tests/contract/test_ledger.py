@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from citewell.profiler import projector
 from citewell.profiler.doctor import check_profiles
 from citewell.profiler.ledger import filling, progress, schema
 from citewell.profiler.ledger.database import Database
@@ -33,7 +34,7 @@ from citewell.profiler.ledger.lifecycle import (
 from citewell.profiler.ledger.rules import Outcome, Position, SourcedEvent
 from citewell.profiler.ledger.views import serving_view
 from citewell.profiler.profiles import ProfileWeights
-from citewell.profiler.projector import BATCH, Projector
+from citewell.profiler.projector import Projector
 from citewell.profiler.reads import get_profile, score_profiles
 from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
@@ -537,13 +538,25 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     world.database.close()
 
 
-def test_single_events_go_before_a_load(world: World) -> None:
+def test_papers_do_not_wait_behind_ever_newer_ones(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "BATCH", 4)
+    world.publish(paper("m"))
+    asyncio.run(world.projector.step())
+    world.publish(paper("a"))
+    for number in range(3):  # what comes sorts behind what was projected last
+        world.publish(*(paper(f"n{number}-{each}") for each in range(3)))
+        asyncio.run(world.projector.step())
+    assert world.ledger.event_state("event-1").searchable
+
+
+def test_single_events_go_before_a_load(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "BATCH", 256)
     world.ledger.apply([IncomingEvent(SourcedEvent(Event("", paper(f"a{number:04}")))) for number in range(600)])
     world.publish(paper("z"))
     asyncio.run(world.projector.step())
     assert world.ledger.event_state("event-0").searchable
     with world.database.reading() as connection:
-        assert left_to_do(connection, serving_view(connection)) == (600 + 1 - BATCH, 0)
+        assert left_to_do(connection, serving_view(connection)) == (600 + 1 - 256, 0)
 
 
 def test_unreadable_databases_are_named(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from citewell.runtime.errors import CitewellError
 from citewell.runtime.telemetry import logger, meter
 
 # Objects read, sent and unmarked at once.
-BATCH = 256
+BATCH = 1024
+# Pause after a batch that was not full: papers marked again and again meanwhile are projected once.
+SETTLE_SECONDS = 0.1
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 _projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
@@ -66,7 +68,13 @@ class Projector:
                 await asyncio.wait_for(self._wake.wait(), check_every)
             self._wake.clear()
 
-        await _for_ever("projection", self.step, nothing_left)
+        async def step() -> int:
+            done = await self.step()
+            if 0 < done < BATCH // 2:
+                await asyncio.sleep(SETTLE_SECONDS)
+            return done
+
+        await _for_ever("projection", step, nothing_left)
 
     async def fill(self, check_every: float) -> None:
         """Encodes and sums for new models, for ever."""
@@ -111,9 +119,12 @@ class Projector:
 
     def _read(self, view: View) -> Points:
         with self._database.reading() as connection:
-            # Round and round in the order of the keys, so that no object waits for ever.
+            # Round and round in the order of the keys, so that no object waits for ever: also not when new objects come
+            # behind the last one all the time, as those of rising ids do.
             after = self._after.get(view.name)
-            live = marked(connection, view.name, BATCH, after=after) or marked(connection, view.name, BATCH)
+            live = marked(connection, view.name, BATCH, after=after)
+            if after and len(live) < BATCH:
+                live = list(dict.fromkeys(live + marked(connection, view.name, BATCH - len(live))))
             self._after[view.name] = live[-1] if live else None
             # What loads and rebuilds left goes on behind, and never stops.
             room = max(BATCH - len(live), BATCH // 4)
