@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,11 @@ def numbers(seed: int) -> list[float]:
     return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32).tolist()  # type: ignore[no-any-return]
 
 
+def stored(vector: Sequence[float]) -> bytes:
+    """As a point's vector travels."""
+    return np.array(vector, "<f4").tobytes()
+
+
 def paper(number: int, version: int = 1, **changes: Any) -> pb.PaperPoint:
     said = paper_pb2.Paper(
         id=f"p{number:04}",
@@ -80,7 +85,7 @@ def paper(number: int, version: int = 1, **changes: Any) -> pb.PaperPoint:
         published=paper_pb2.PartialDate(year=1990 + number % 30),
         external_ids=[paper_pb2.ExternalId(scheme="doi", value=f"10.1/{number}")],
     )
-    return pb.PaperPoint(paper=said, version=version, **({"profile": numbers(number)} | changes))
+    return pb.PaperPoint(paper=said, version=version, **({"profile": stored(numbers(number))} | changes))
 
 
 def span(citing: int, cited: int) -> pb.SpanPoint:
@@ -89,7 +94,7 @@ def span(citing: int, cited: int) -> pb.SpanPoint:
         citing_id=f"p{citing:04}",
         cited_id=f"p{cited:04}",
         text=f"{citing} of {cited}",
-        vector=numbers(citing),
+        vector=stored(numbers(citing)),
         published=paper_pb2.PartialDate(year=1990 + citing),
         version=1,
     )
@@ -247,7 +252,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(folder: Path, tmp_path
             ids = [f"p{number:04}" for number in range(start, start + 100)]
             stored = await call(stub.ReadPoints, pb.ReadPointsRequest(paper_ids=ids))
             assert [point.paper.id for point in stored.papers] == ids
-            assert all(len(point.profile) == DIMENSION for point in stored.papers)
+            assert all(len(point.profile) == 4 * DIMENSION for point in stored.papers)
 
 
 async def test_a_write_whose_answer_was_lost_can_be_sent_again(folder: Path, tmp_path: Path) -> None:

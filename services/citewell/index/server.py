@@ -214,6 +214,16 @@ def _vector(numbers: Any) -> Vector:
     return np.array(numbers, dtype=np.float32)
 
 
+def _point_vector(values: bytes, field: str) -> Vector:
+    if len(values) % 4:
+        raise InvalidField(field, f"{len(values)} bytes", "float32 numbers of 4 bytes", reason="WRONG_DIMENSION")
+    return np.frombuffer(values, "<f4")
+
+
+def _bytes(vector: Vector) -> bytes:
+    return vector.astype("<f4", copy=False).tobytes()
+
+
 def _sparse(message: pb.SparseVector) -> Sparse:
     return Sparse(tuple(message.indices), tuple(message.values))
 
@@ -222,8 +232,8 @@ def _paper_point(message: pb.PaperPoint, field: str) -> PaperPoint:
     return PaperPoint(
         paper=paper_from_message(message.paper, f"{field}.paper"),
         version=message.version,
-        profile=_vector(message.profile),
-        content=_vector(message.content),
+        profile=_point_vector(message.profile, f"{field}.profile"),
+        content=_point_vector(message.content, f"{field}.content"),
         lexical=_sparse(message.lexical),
         hidden=message.hidden,
     )
@@ -232,8 +242,8 @@ def _paper_point(message: pb.PaperPoint, field: str) -> PaperPoint:
 def _paper_point_message(point: PaperPoint) -> pb.PaperPoint:
     return pb.PaperPoint(
         paper=paper_to_message(point.paper),
-        profile=point.profile.tolist(),
-        content=point.content.tolist(),
+        profile=_bytes(point.profile),
+        content=_bytes(point.content),
         lexical=pb.SparseVector(indices=point.lexical.indices, values=point.lexical.values),
         version=point.version,
         hidden=point.hidden,
@@ -247,7 +257,7 @@ def _span_point(message: pb.SpanPoint, field: str) -> SpanPoint:
         cited_id=message.cited_id,
         text=message.text,
         version=message.version,
-        vector=_vector(message.vector),
+        vector=_point_vector(message.vector, f"{field}.vector"),
         published=date_from_message(message.published, f"{field}.published"),
         revision=message.revision,
         hidden=message.hidden,
@@ -261,7 +271,7 @@ def _span_point_message(span: SpanPoint) -> pb.SpanPoint:
         citing_id=span.citing_id,
         cited_id=span.cited_id,
         text=span.text,
-        vector=span.vector.tolist(),
+        vector=_bytes(span.vector),
         published=date_to_message(span.published),
         revision=span.revision,
         version=span.version,

@@ -301,6 +301,8 @@ Global___SearchEvidenceResponse: _TypeAlias = SearchEvidenceResponse  # noqa: Y0
 
 @_typing.final
 class PaperPoint(_message.Message):
+    """Vectors of points are float32, little-endian: a feed writes and reads a thousand a second."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PAPER_FIELD_NUMBER: _builtins.int
@@ -309,23 +311,21 @@ class PaperPoint(_message.Message):
     LEXICAL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
+    profile: _builtins.bytes
+    content: _builtins.bytes
     version: _builtins.int
     hidden: _builtins.bool
     """Retracted: never an answer."""
     @_builtins.property
     def paper(self) -> _paper_pb2.Paper: ...
     @_builtins.property
-    def profile(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    @_builtins.property
-    def content(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    @_builtins.property
     def lexical(self) -> Global___SparseVector: ...
     def __init__(
         self,
         *,
         paper: _paper_pb2.Paper | None = ...,
-        profile: _abc.Iterable[_builtins.float] | None = ...,
-        content: _abc.Iterable[_builtins.float] | None = ...,
+        profile: _builtins.bytes = ...,
+        content: _builtins.bytes = ...,
         lexical: Global___SparseVector | None = ...,
         version: _builtins.int = ...,
         hidden: _builtins.bool = ...,
@@ -357,13 +357,12 @@ class SpanPoint(_message.Message):
     citing_id: _builtins.str
     cited_id: _builtins.str
     text: _builtins.str
+    vector: _builtins.bytes
     revision: _builtins.int
     version: _builtins.int
     hidden: _builtins.bool
     extractor_hash: _builtins.str
     """Hash of what cut the span from its context."""
-    @_builtins.property
-    def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def published(self) -> _paper_pb2.PartialDate: ...
     def __init__(
@@ -373,7 +372,7 @@ class SpanPoint(_message.Message):
         citing_id: _builtins.str = ...,
         cited_id: _builtins.str = ...,
         text: _builtins.str = ...,
-        vector: _abc.Iterable[_builtins.float] | None = ...,
+        vector: _builtins.bytes = ...,
         published: _paper_pb2.PartialDate | None = ...,
         revision: _builtins.int = ...,
         version: _builtins.int = ...,
