@@ -40,6 +40,8 @@ class PaceSettings(BaseModel):
     """Most events in one batch."""
     most_megabytes: int = Field(8, ge=1)
     """Most bytes in one batch; a single larger event still goes, alone."""
+    gather_seconds: float = Field(0.2, ge=0)
+    """Pause after a batch that was not full, so that what comes meanwhile shares the next one's cost."""
     apply_seconds: float = Field(120.0, gt=0)
     """How long the ledger may take for one batch."""
     first_backoff_seconds: float = Field(0.1, gt=0)
