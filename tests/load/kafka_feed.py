@@ -26,7 +26,7 @@ from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
 from citewell.profiler.v1 import profile_query_pb2
 from citewell.profiler.v1.profile_query_pb2_grpc import ProfileQueryServiceStub
 from citewell.runtime.channels import open_channel
-from tests.load.publish_latency import SERVICES, Publisher, publish_all, searchable
+from tests.load.publish_latency import SERVICES, Publisher, Watch, all_searchable, publish_all
 from tests.servers.kafka_broker import KafkaBroker
 from tests.servers.kafka_topics import fresh_topics
 from tests.servers.postgres import PostgresServer
@@ -41,20 +41,18 @@ async def measure(stack: Stack, arguments: argparse.Namespace, workers: int) -> 
     stub, publisher = IngestionServiceStub(channels["ingestion"]), Publisher(info.encoder, arguments.references)
     for _ in range(arguments.rounds):
         requests = list(publisher.publications(arguments.burst))
-        processors = {service: _cpu(stack, service) for service in SERVICES}
-        started = time.monotonic()
+        watch, started = Watch(stack), time.monotonic()
         looking = asyncio.create_task(_highest_lag(stub))
         tokens = await publish_all(stub, requests)
         accepted = time.monotonic() - started
-        await asyncio.gather(*(searchable(stub, token) for token in tokens[-64:]))
+        await all_searchable(stub, channels["profiler"], tokens)
         took = time.monotonic() - started
         looking.cancel()
         citations = sum(len(request.publication.masked_contexts) for request in requests)
-        busy = "  ".join(f"{service} {_cpu(stack, service) - processors[service]:.1f} s" for service in SERVICES)
         print(
             f"{workers} worker{'s' * (workers > 1)}: accepted {arguments.burst / accepted:6.0f}/s, "
             f"searchable {arguments.burst / took:5.0f} publications/s {citations / took:6.0f} citations/s, "
-            f"highest lag {_highest[0]:5d}, processor time {busy}, "
+            f"highest lag {_highest[0]:5d}, ms of processor a publication {watch.row(arguments.burst)}, "
             f"ingestion holds {psutil.Process(stack.processes['ingestion'].pid).memory_info().rss / 2**20:.1f} MiB"
         )
     for channel in channels.values():
@@ -70,11 +68,6 @@ async def _highest_lag(stub: IngestionServiceStub) -> None:
         told = await stub.Info(messages.InfoRequest(), timeout=30)
         _highest[0] = max(_highest[0], sum(each.end_offset - each.committed_offset for each in told.partitions))
         await asyncio.sleep(LOOK_SECONDS)
-
-
-def _cpu(stack: Stack, service: str) -> float:
-    spent = psutil.Process(stack.processes[service].pid).cpu_times()
-    return float(spent.user + spent.system)
 
 
 def main() -> None:

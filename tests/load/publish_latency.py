@@ -2,8 +2,9 @@
 
     python -m tests.load.publish_latency --rate 50 --seconds 20
 
-Starts index, profiler and ingestion over a folder of its own. The latency is from the acknowledgement of a Publish to
-its event being searchable; publications come when they are due, whether or not earlier ones are searchable yet.
+Starts the services over a folder of its own. The latencies are from the acknowledgement of a Publish to its event being
+searchable, and to the answer of a Recommend that asks for it (min_watermark); publications come when they are due,
+whether or not earlier ones are searchable yet.
 """
 
 from __future__ import annotations
@@ -16,33 +17,43 @@ import platform
 import random
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import grpc
 import numpy as np
+import psutil
 
 from citewell import __version__
 from citewell.commands.stack import Stack, choose_ports
 from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
-from citewell.profiler.v1 import profile_query_pb2
+from citewell.profiler.v1 import ledger_pb2, profile_query_pb2
+from citewell.profiler.v1.ledger_pb2_grpc import LedgerServiceStub
 from citewell.profiler.v1.profile_query_pb2_grpc import ProfileQueryServiceStub
+from citewell.recommender.v1 import recommender_pb2
+from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime.channels import open_channel
 from citewell.types.v1 import paper_pb2, publication_pb2
 from tests.load.latencies import Latencies
 
 SERVICES = ("index", "profiler", "ingestion")
+ASKED = (*SERVICES, "recommender")
 TABLE = 2048
+CONTEXT_WORDS, ABSTRACT_WORDS = 60, 150
+WORDS = ("graph", "learning", "model", "data", "sparse", "method", "kernel", "robust", "bound", "network", "language")
+LAST = 64
+LOOK_SECONDS = 0.1
 PATIENCE = 600.0
 
 
 class Publisher:
-    """Makes up publications that cite earlier ones, each with the vectors of its texts."""
+    """Makes up publications that cite earlier ones, with the vectors of their texts or with texts worth encoding."""
 
-    def __init__(self, encoder: paper_pb2.ModelInfo, references: int) -> None:
-        self._hash, self._references = encoder.hash, references
-        vectors = np.random.default_rng(0).standard_normal((TABLE, encoder.dimension))
-        self._vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype("<f4")
+    def __init__(self, encoder: paper_pb2.ModelInfo, references: int, *, vectors: bool = True) -> None:
+        self._hash, self._references, self._supplied = encoder.hash, references, vectors
+        table = np.random.default_rng(0).standard_normal((TABLE, encoder.dimension))
+        self._vectors = (table / np.linalg.norm(table, axis=1, keepdims=True)).astype("<f4")
         self._draw = random.Random(0)
         self._count = 0
 
@@ -52,16 +63,22 @@ class Publisher:
             title = f"Paper {number}"
             told = publication_pb2.Publication(paper_id=f"p{number}", revision=1, title=title)
             told.published.year = 2000 + number % 25
-            texts = [title]
             cited = self._draw.sample(range(number), min(number, references or self._references))
             for place, other in enumerate(cited):
-                texts.append(f"As TARGETCIT says at place {place} of {number}.")
-                told.masked_contexts.add(text=texts[-1], cited_id=f"p{other}")
-            for text in texts:
-                values = self._vectors[self._draw.randrange(TABLE)].tobytes()
-                digest = hashlib.sha256(text.encode()).digest()
-                told.vectors.add(text_hash=digest, model_hash=self._hash, values=values)
+                context = f"As TARGETCIT says at place {place} of {number}."
+                told.masked_contexts.add(text=self._longer(context, CONTEXT_WORDS), cited_id=f"p{other}")
+            if self._supplied:
+                for text in (title, *(context.text for context in told.masked_contexts)):
+                    values = self._vectors[self._draw.randrange(TABLE)].tobytes()
+                    digest = hashlib.sha256(text.encode()).digest()
+                    told.vectors.add(text_hash=digest, model_hash=self._hash, values=values)
+            else:
+                told.abstract = self._longer("", ABSTRACT_WORDS)
             yield messages.PublishRequest(publication=told)
+
+    def _longer(self, text: str, words: int) -> str:
+        """As long as real texts are, where their length matters."""
+        return text if self._supplied else " ".join((text, *self._draw.choices(WORDS, k=words))).strip()
 
 
 async def publish_all(stub: IngestionServiceStub, requests: Iterable[messages.PublishRequest]) -> list[str]:
@@ -81,50 +98,94 @@ async def searchable(stub: IngestionServiceStub, token: str) -> None:
         raise RuntimeError(f"{status.outcome}: {status.message}")
 
 
-async def offer(
-    stub: IngestionServiceStub, requests: list[messages.PublishRequest], rate: float
-) -> tuple[Latencies, Latencies]:
-    """(due → acknowledged, acknowledged → searchable) at so many publications a second."""
-    acknowledged, effective = Latencies(), Latencies()
-    started = time.monotonic()
+async def all_searchable(stub: IngestionServiceStub, profiler: grpc.aio.Channel, tokens: Sequence[str]) -> None:
+    """Returns when everything up to these last tokens is in the answers, at little cost to what is measured."""
+    await asyncio.gather(*(searchable(stub, token) for token in tokens[-LAST:]))  # each partition has some of them
+    ledger = LedgerServiceStub(profiler)
+    while True:
+        views = (await ledger.ListViews(ledger_pb2.ListViewsRequest(), timeout=60)).views
+        if not any(view.marks for view in views):
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
-    async def one(request: messages.PublishRequest, due: float) -> None:
-        accepted = await stub.Publish(request, timeout=PATIENCE)
+
+class Watch:
+    """Processor time of services since it was made."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._processes = {service: psutil.Process(process.pid) for service, process in stack.processes.items()}
+        self._before = self._spent()
+
+    def _spent(self) -> dict[str, float]:
+        times = {service: process.cpu_times() for service, process in self._processes.items()}
+        return {service: spent.user + spent.system for service, spent in times.items()}
+
+    def row(self, publications: int) -> str:
+        """Milliseconds a publication."""
+        spent = {service: seconds - self._before[service] for service, seconds in self._spent().items()}
+        return "  ".join(f"{service} {1000 * seconds / publications:.1f}" for service, seconds in spent.items())
+
+
+class Chain:
+    """Publishes one by one when each is due, and sees when it takes effect."""
+
+    def __init__(self, ingestion: IngestionServiceStub, recommender: RecommenderServiceStub) -> None:
+        self._ingestion, self._recommender = ingestion, recommender
+        self.acknowledged, self.effective, self.answered = Latencies(), Latencies(), Latencies()
+
+    async def offer(self, requests: list[messages.PublishRequest], rate: float, ask_every: int) -> None:
+        """One publication in so many is seen by a Recommend, the others by their status."""
+        started = time.monotonic()
+        calls = []
+        for number, request in enumerate(requests):
+            due = started + number / rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            calls.append(asyncio.create_task(self._one(request, due, ask=number % ask_every == 0)))
+        await asyncio.gather(*calls)
+
+    async def _one(self, request: messages.PublishRequest, due: float, *, ask: bool) -> None:
+        accepted = await self._ingestion.Publish(request, timeout=PATIENCE)
         at = time.monotonic()
-        acknowledged.record(at - due)
-        await searchable(stub, accepted.token)
-        effective.record(time.monotonic() - at)
-
-    calls = []
-    for number, request in enumerate(requests):
-        due = started + number / rate
-        await asyncio.sleep(max(0.0, due - time.monotonic()))
-        calls.append(asyncio.create_task(one(request, due)))
-    await asyncio.gather(*calls)
-    return acknowledged, effective
+        self.acknowledged.record(at - due)
+        if ask:
+            options = recommender_pb2.Options(min_watermark=[accepted.token])
+            query = recommender_pb2.Query(title=request.publication.title)
+            await self._recommender.Recommend(
+                recommender_pb2.RecommendRequest(query=query, options=options), timeout=PATIENCE
+            )
+            self.answered.record(time.monotonic() - at)
+        else:
+            await searchable(self._ingestion, accepted.token)
+            self.effective.record(time.monotonic() - at)
 
 
 async def measure(stack: Stack, arguments: argparse.Namespace) -> None:
-    channels = {service: open_channel(stack.addresses[service]) for service in ("profiler", "ingestion")}
+    channels = {service: open_channel(stack.addresses[service]) for service in ("profiler", "ingestion", "recommender")}
     info = await ProfileQueryServiceStub(channels["profiler"]).Info(profile_query_pb2.InfoRequest())
-    stub, publisher = IngestionServiceStub(channels["ingestion"]), Publisher(info.encoder, arguments.references)
+    stub = IngestionServiceStub(channels["ingestion"])
+    publisher = Publisher(info.encoder, arguments.references, vectors=not arguments.encode)
 
     requests = list(publisher.publications(arguments.burst))
-    started = time.monotonic()
+    watch, started = Watch(stack), time.monotonic()
     tokens = await publish_all(stub, requests)
     accepted = time.monotonic() - started
-    await asyncio.gather(*(searchable(stub, token) for token in tokens[-64:]))
+    await all_searchable(stub, channels["profiler"], tokens)
     took = time.monotonic() - started
     citations = sum(len(request.publication.masked_contexts) for request in requests)
     print(f"accepted by PublishStream, while applying  {arguments.burst / accepted:10,.0f} publications/s")
-    print(f"published, applied and searchable          {arguments.burst / took:10,.0f} publications/s")
+    print(f"published, applied and searchable          {arguments.burst / took:10,.1f} publications/s")
     print(f"                                           {citations / took:10,.0f} citations/s")
+    print(f"  processor time, ms a publication: {watch.row(arguments.burst)}")
 
-    requests = list(publisher.publications(int(arguments.rate * arguments.seconds)))
-    acknowledged, effective = await offer(stub, requests, arguments.rate)
-    print(f"at {arguments.rate:g} publications/s, {arguments.references} references each:")
-    print(f"  due to acknowledged         {acknowledged.row()}")
-    print(f"  acknowledged to searchable  {effective.row()}")
+    rate = arguments.rate or arguments.share * arguments.burst / took
+    requests = list(publisher.publications(int(rate * arguments.seconds)))
+    watch, chain = Watch(stack), Chain(stub, RecommenderServiceStub(channels["recommender"]))
+    await chain.offer(requests, rate, arguments.ask_every)
+    print(f"at {rate:.3g} publications/s, {arguments.references} references each:")
+    print(f"  due to acknowledged         {chain.acknowledged.row()}")
+    print(f"  acknowledged to searchable  {chain.effective.row()}")
+    print(f"  acknowledged to Recommend   {chain.answered.row()}")
+    print(f"  processor time, ms a publication: {watch.row(len(requests))}")
     for channel in channels.values():
         await channel.close()
 
@@ -133,6 +194,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--burst", type=int, default=1000, help="publications sent at once, to measure throughput")
     parser.add_argument("--rate", type=float, default=50.0, help="publications a second, to measure latency")
+    parser.add_argument("--share", type=float, default=0.7, help="with --rate 0: this share of the burst's throughput")
+    parser.add_argument("--encode", action="store_true", help="texts as long as real ones, without vectors")
+    parser.add_argument("--ask-every", type=int, default=20, help="one in so many is seen by a Recommend")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--references", type=int, default=20)
     arguments = parser.parse_args()
@@ -141,11 +205,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         stack = Stack(Path(folder), choose_ports(0))
         try:
-            stack.start(SERVICES)
-            stack.wait(SERVICES)
+            stack.start(ASKED)
+            stack.wait(ASKED)
             asyncio.run(measure(stack, arguments))
         finally:
-            stack.stop(reversed(SERVICES))
+            stack.stop(reversed(ASKED))
 
 
 if __name__ == "__main__":
