@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -19,7 +20,7 @@ from citewell.runtime.telemetry import logger, meter
 
 # Objects read, sent and unmarked at once.
 BATCH = 1024
-# Pause after a batch that was not full: papers marked again and again meanwhile are projected once.
+# Batches that are not full begin so far apart: papers marked again and again meanwhile are projected once.
 SETTLE_SECONDS = 0.1
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
@@ -69,9 +70,10 @@ class Projector:
             self._wake.clear()
 
         async def step() -> int:
+            started = time.monotonic()
             done = await self.step()
-            if 0 < done < BATCH // 2:
-                await asyncio.sleep(SETTLE_SECONDS)
+            if 0 < done < BATCH:
+                await asyncio.sleep(max(0.0, started + SETTLE_SECONDS - time.monotonic()))
             return done
 
         await _for_ever("projection", step, nothing_left)

@@ -151,7 +151,7 @@ def select_in(
 ) -> Iterator[sa.Row[Any]]:
     """The query's rows whose column is one of the values wanted, however many these are."""
     for some in chunks(sorted(set(wanted))):
-        yield from connection.execute(query.where(column.in_(some)))
+        yield from connection.execute(query.where(column.in_(some))).all()
 
 
 def chunks(items: Sequence[Item], size: int = PARAMETERS) -> Iterator[Sequence[Item]]:

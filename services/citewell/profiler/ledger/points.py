@@ -15,7 +15,7 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.facts import ContextText, TextKey
 from citewell.profiler.ledger.rows import LedgerRows
 from citewell.profiler.ledger.rules import Edge, Kind, PaperState
-from citewell.profiler.ledger.sums import read_all_years, read_vectors, totals_of
+from citewell.profiler.ledger.sums import read_totals, read_vectors
 from citewell.profiler.ledger.views import View
 from citewell.profiler.profiles import Vectors, from_fixed, profile
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
@@ -98,7 +98,8 @@ def read_points(connection: Connection, view: View, objects: Iterable[Object]) -
     objects = set(objects)
     rows = LedgerRows(connection)
     states = rows.papers(object_id for _, object_id in objects)
-    bodies = rows.bodies(states)
+    said = {key for kind, key in objects if kind is Kind.SPANS}
+    bodies = rows.bodies(states.keys() & said) | rows.bodies(states.keys() - said, contexts=False)
     points = Points(versions={(kind, key): states[key].version for kind, key in objects if key in states})
     papers = [states[key] for kind, key in objects if kind is Kind.PAPER and key in states and states[key].known]
     _add_papers(points, connection, view, papers, bodies)
@@ -115,7 +116,7 @@ def _add_papers(
     model, ids = view.model, [state.id for state in states]
     vectors = read_vectors(connection, model.hash, (state.text for state in states))
     contents = from_fixed(np.stack([vectors[state.text] for state in states]))
-    totals = totals_of(ids, read_all_years(connection, model.hash, ids), model.dimension)
+    totals = read_totals(connection, model.hash, ids, model.dimension)
     profiles = profile(contents, totals, view.weights)
     for number, state in enumerate(states):
         points.papers.append(

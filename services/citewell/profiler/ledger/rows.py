@@ -63,12 +63,16 @@ class LedgerRows:
     def facts(self, paper_id: str) -> Facts:
         return read_facts(self.bodies([paper_id])[paper_id])[0]
 
-    def bodies(self, ids: Iterable[str]) -> dict[str, Publication]:
+    def bodies(self, ids: Iterable[str], *, contexts: bool = True) -> dict[str, Publication]:
+        """The newest publications; without contexts what is left is cheap."""
         table = schema.bodies
-        return {
-            row.paper_id: publication_from_message(publication_pb2.Publication.FromString(row.publication))
-            for row in select_in(self._connection, sa.select(table), table.c.paper_id, ids)
-        }
+        found: dict[str, Publication] = {}
+        for row in select_in(self._connection, sa.select(table), table.c.paper_id, ids):
+            message = publication_pb2.Publication.FromString(row.publication)
+            if not contexts:
+                del message.passages[:], message.masked_contexts[:]
+            found[row.paper_id] = publication_from_message(message)
+        return found
 
     def claims(self, aliases: Iterable[str]) -> dict[str, frozenset[str]]:
         table = schema.claims

@@ -153,6 +153,20 @@ def read_all_years(connection: Connection, model: str, cited: Iterable[str]) -> 
     return {(row.cited, row.year): sums_of(row) for row in rows}
 
 
+def read_totals(connection: Connection, model: str, ids: Sequence[str], dimension: int) -> ProfileSums:
+    """The stored sums of each paper over all years, as a stack in the order of the ids. Each projection asks for it."""
+    table = schema.year_sums
+    query = sa.select(table.c.cited, table.c.contexts, table.c.contents, table.c.count).where(table.c.model == model)
+    position = {paper_id: number for number, paper_id in enumerate(ids)}
+    totals = ProfileSums.zero(dimension, len(ids))
+    for row in select_in(connection, query, table.c.cited, ids):
+        at = position[row.cited]
+        totals.contexts[at] += np.frombuffer(row.contexts, SUM)
+        totals.contents[at] += np.frombuffer(row.contents, SUM)
+        totals.count[at] += row.count
+    return totals
+
+
 def totals_of(ids: Sequence[str], sums: YearSums, dimension: int) -> ProfileSums:
     """The sums of each paper over the years given, as a stack in the order of the ids."""
     position = {paper_id: number for number, paper_id in enumerate(ids)}
