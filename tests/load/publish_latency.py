@@ -177,7 +177,8 @@ async def measure(stack: Stack, arguments: argparse.Namespace) -> None:
     print(f"                                           {citations / took:10,.0f} citations/s")
     print(f"  processor time, ms a publication: {watch.row(arguments.burst)}")
 
-    rate = arguments.rate or arguments.share * arguments.burst / took
+    texts = (arguments.burst + citations) / took
+    rate = arguments.rate or arguments.share * texts / (arguments.references + 1)
     requests = list(publisher.publications(int(rate * arguments.seconds)))
     watch, chain = Watch(stack), Chain(stub, RecommenderServiceStub(channels["recommender"]))
     await chain.offer(requests, rate, arguments.ask_every)
@@ -194,7 +195,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--burst", type=int, default=1000, help="publications sent at once, to measure throughput")
     parser.add_argument("--rate", type=float, default=50.0, help="publications a second, to measure latency")
-    parser.add_argument("--share", type=float, default=0.7, help="with --rate 0: this share of the burst's throughput")
+    parser.add_argument(
+        "--share", type=float, default=0.7, help="with --rate 0: this share of the burst's texts a second"
+    )
     parser.add_argument("--encode", action="store_true", help="texts as long as real ones, without vectors")
     parser.add_argument("--ask-every", type=int, default=20, help="one in so many is seen by a Recommend")
     parser.add_argument("--seconds", type=float, default=20.0)
