@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+import psycopg
 import pytest
 
 from citewell.commands.stack import Stack, choose_ports
@@ -99,6 +100,30 @@ def database_restarted(cluster: Cluster) -> None:
         cluster.postgres.start()
 
 
+_FULL = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON papers EXECUTE FUNCTION full_disk();
+"""
+
+
+def disks_full(cluster: Cluster) -> None:
+    """First the database refuses in the words it has for a full disk; then the index finds too little space left."""
+    address = cluster.stack.settings["CITEWELL_PROFILER__LEDGER_URL"].replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(_FULL)
+        cluster.wait_for_outage()
+        connection.execute("DROP FUNCTION full_disk CASCADE")
+    usual = cluster.stack.settings
+    for settings in ({**usual, "CITEWELL_INDEX__MIN_FREE_MEGABYTES": str(1 << 40)}, usual):
+        cluster.stack.stop(["index"])
+        cluster.stack.settings = settings
+        cluster.stack.start(["index"])
+        if settings is not usual:
+            cluster.wait_for_outage()
+    cluster.stack.wait(["index"])
+
+
 def index_answers_lost(cluster: Cluster) -> None:
     """What was written is written, and the profiler does not hear of it."""
     for _ in range(5):
@@ -176,6 +201,7 @@ FAULTS: tuple[Callable[[Cluster], None], ...] = (
     broker_swallowed,
     broker_resets_and_delays,
     database_restarted,
+    disks_full,
     index_answers_lost,
     workers_scaled,
     worker_oversleeps,
