@@ -35,6 +35,7 @@ from tests.load.closed_loop import closed_loop
 from tests.load.told import WordVectors, tell
 
 SEED = 7
+DIMENSION = 384
 WARM_UP = 30
 DEADLINE = 30.0
 RECALL_DEPTH = 300
@@ -60,7 +61,7 @@ def main() -> None:
         try:
             stack.wait()
             started = time.monotonic()
-            tell(stack.addresses, publications(), invented_vectors=not arguments.encode)
+            tell(stack.addresses, publications(), None if arguments.encode else WordVectors(DIMENSION))
             seconds = time.monotonic() - started
             print(f"loaded in {seconds:.0f} s ({arguments.papers / seconds:.0f} papers/s)")
             asyncio.run(_measure(stack, asked, arguments.calls))
@@ -85,7 +86,7 @@ async def _measure(stack: Stack, asked: Sequence[Asked], calls: int) -> None:
 
 
 async def _print_recall(index: IndexServiceStub, asked: Sequence[Asked]) -> None:
-    vectors = WordVectors(384)
+    vectors = WordVectors(DIMENSION)
     shares = []
     for each in asked[:100]:
         search = index_pb2.SearchRequest(vector=vectors(each.query.context), limit=RECALL_DEPTH)

@@ -25,7 +25,7 @@ from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime.channels import open_channel
 from tests.demo_world import divided
 from tests.load.latencies import Latencies
-from tests.load.told import tell
+from tests.load.told import WordVectors, tell
 
 
 async def offer(
@@ -76,7 +76,7 @@ def main() -> None:
             if not address:
                 stack.start()
                 stack.wait()
-                tell(stack.addresses, (publication for publication, _ in world), invented_vectors=True)
+                tell(stack.addresses, (publication for publication, _ in world), WordVectors(384))
                 address = stack.addresses["recommender"]
             load = offer(address, itertools.cycle(requests), arguments.rate, arguments.seconds, arguments.deadline)
             latencies, endings = asyncio.run(load)

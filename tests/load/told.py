@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import grpc
 import numpy as np
@@ -24,6 +24,7 @@ from citewell.scholarly.publications import Publication
 from citewell.types.messages import publication_to_message
 from citewell.types.v1 import publication_pb2
 
+VectorOf = Callable[[str], NDArray[np.float32]]
 CHUNK = 256
 _PATIENCE_SECONDS = 3600.0
 
@@ -48,14 +49,13 @@ class WordVectors:
         return self._words[word]
 
 
-def tell(addresses: Mapping[str, str], publications: Iterable[Publication], *, invented_vectors: bool = False) -> None:
-    """Loads the publications and returns when all of them are searchable."""
+def tell(addresses: Mapping[str, str], publications: Iterable[Publication], vectors: VectorOf | None = None) -> None:
+    """Loads the publications, with these vectors of their texts if given, and returns when all are searchable."""
     options = [("grpc.service_config", json.dumps(SERVICE_CONFIG)), ("grpc.max_receive_message_length", 64 << 20)]
     with grpc.insecure_channel(addresses["profiler"], options) as channel:
         ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
         profiles = profile_query_pb2_grpc.ProfileQueryServiceStub(channel)
         encoder = profiles.Info(profile_query_pb2.InfoRequest(), timeout=60).encoder
-        vectors = WordVectors(encoder.dimension) if invented_vectors else None
         for request in _requests(publications, vectors, encoder.hash):  # a call each: no stream outlives its connection
             answer = ledger.LoadPublications(iter([request]), timeout=_PATIENCE_SECONDS)
             if answer.rejected:
@@ -68,7 +68,7 @@ def tell(addresses: Mapping[str, str], publications: Iterable[Publication], *, i
 
 
 def _requests(
-    publications: Iterable[Publication], vectors: WordVectors | None, model_hash: str
+    publications: Iterable[Publication], vectors: VectorOf | None, model_hash: str
 ) -> Iterator[ledger_pb2.LoadPublicationsRequest]:
     events: list[publication_pb2.PublicationEvent] = []
     for publication in publications:
