@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import grpc
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from citewell.index import index
 from citewell.index.server import IndexServer
 from citewell.index.settings import IndexSettings
 from citewell.profiler.doctor import check_profiles
@@ -504,6 +506,8 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A new ledger to copy; and pieces of work small enough to be interrupted."""
     monkeypatch.setattr(filling, "PAPERS_ENCODED", 2)
     monkeypatch.setattr(filling, "PAPERS_SUMMED", 2)
+    # The index runs in this process: with it would die the answer, not the connection, and its caller would wait.
+    monkeypatch.setattr(index, "faults", SimpleNamespace(point=lambda name: None))
     database = Database(f"sqlite:///{tmp_path}/new.sqlite")
     open_ledger(database, HashEncoder(), WEIGHTS, new_name=lambda: "first")
     database.close()
