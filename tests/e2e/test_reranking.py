@@ -1,0 +1,61 @@
+"""What a fresh installation does: the model that ships reads the best candidates of every answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.reranker.v1 import reranker_pb2
+from tests.e2e.client import DEADLINE
+from tests.e2e.conftest import Running
+
+DEPTH = 50
+
+
+def _orders(answer: messages.RecommendResponse) -> list[list[str]]:
+    """The papers by each stage that has an opinion of them."""
+    by_stage = {
+        stage: sorted((one.rank, item.paper.id) for item in answer.items for one in item.stages if one.stage == stage)
+        for stage in ("retrieval", "rerank")
+    }
+    return [[paper for _, paper in by_stage[stage]] for stage in ("retrieval", "rerank")]
+
+
+def test_the_best_are_reranked_unless_the_caller_wants_otherwise(running: Running) -> None:
+    moved = 0
+    for asked in running.queries[:5]:
+        answer = running.client.recommend(asked.query, messages.Options(top_k=100, candidates=100))
+        assert not answer.degraded
+        assert answer.snapshot.reranker_hash
+        retrieved, reranked = _orders(answer)
+        assert [item.paper.id for item in answer.items[:DEPTH]] == reranked
+        assert {item.paper.id for item in answer.items[:DEPTH]} == set(retrieved[:DEPTH])
+        assert [item.paper.id for item in answer.items[DEPTH:]] == retrieved[DEPTH:], "the rest as retrieved"
+        plain = running.client.recommend(asked.query, messages.Options(top_k=100, candidates=100, rerank=False))
+        assert [item.paper.id for item in plain.items] == retrieved
+        moved += reranked != retrieved[:DEPTH]
+    assert moved == 5
+
+
+def test_a_reranked_item_tells_how_much_its_text_and_its_rank_counted(running: Running) -> None:
+    answer = running.client.recommend(running.queries[0].query)
+    for item in answer.items:
+        retrieval, rerank = item.stages
+        assert (rerank.stage, rerank.rank, rerank.score) == ("rerank", item.rank, item.score)
+        assert item.prior == pytest.approx(0.95**retrieval.rank)
+        assert 0 < item.text_gate < 1
+        assert 0 < item.prior_gate < 1
+
+
+def test_a_caller_may_ask_for_another_depth(running: Running) -> None:
+    answer = running.client.recommend(running.queries[0].query, messages.Options(top_k=30, rerank_depth=7))
+    assert [len(item.stages) for item in answer.items] == [2] * 7 + [1] * 23
+
+
+def test_info_names_the_model_and_what_its_speed_costs(running: Running) -> None:
+    told = running.client.recommender.Info(messages.InfoRequest(), timeout=DEADLINE)
+    direct = running.client.reranker.Info(reranker_pb2.InfoRequest(), timeout=DEADLINE)
+    assert told.default_rerank_depth == direct.default_depth == DEPTH
+    assert told.reranker.name == "davinci-minilm"
+    assert told.reranker.hash == running.client.recommend(running.queries[0].query).snapshot.reranker_hash
+    assert told.speed_note == direct.speed_note != ""
