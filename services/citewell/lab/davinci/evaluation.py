@@ -60,7 +60,7 @@ def differences(reranked: Reranked, name: str, others: Sequence[str], metric: st
     for other in others:
         rng = np.random.default_rng(_SEED)
         found = metrics.compare(metric, reranked.ranks(name), reranked.ranks(other), rng, reranked.clusters)
-        rows.append([other, f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", f"{found.p:.4f}"])
+        rows.append([other, f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", f"{found.p:.2g}"])
     return table([f"{name} against", f"Δ {metric}, points", "p"], rows)
 
 
@@ -104,7 +104,7 @@ def against(reranked: Reranked, name: str, other: KeptRanks, label: str) -> str:
                 f"{base:.2f}",
                 f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]",
                 gained,
-                f"{found.p:.4f}",
+                f"{found.p:.2g}",
             ]
         )
     return table([f"{name} against {label}", "there", "Δ, points", "relative", "p"], rows)
