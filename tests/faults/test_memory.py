@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fault
 
 SERVICES = ("index", "profiler", "ingestion")
 PAPERS, REFERENCES = 250, 4
-EVENTS = 10_000
+EVENTS, PORTION = 10_000, 1000
 
 
 @pytest.fixture
@@ -89,7 +89,8 @@ async def memory(stack: Stack) -> dict[str, tuple[float, float]]:
         stub = IngestionServiceStub(ingestion)
 
         async def publish(first: int, count: int) -> dict[str, float]:
-            await all_searchable(stub, profiler, await publish_all(stub, revisions(encoder, first, count)))
+            for start in range(first, first + count, PORTION):  # no call waits for longer than a connection lives
+                await all_searchable(stub, profiler, await publish_all(stub, revisions(encoder, start, PORTION)))
             return {name: own_memory(stack.processes[name].pid) for name in SERVICES}
 
         before = await publish(0, EVENTS)
