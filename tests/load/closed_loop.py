@@ -78,7 +78,7 @@ def load(stack: Stack, arguments: argparse.Namespace, whole: Dataset) -> None:
     corpus = Corpus(arguments.data, stack.data / "corpus.db", "train")
     corpus.spill(lambda: None)
     started = time.monotonic()
-    publications = (one.event for one in corpus.publications())
+    publications = (one.event.body for one in corpus.publications())
     tell(stack.addresses, (one for one in publications if isinstance(one, Publication)), vector)
     print(f"{len(whole.papers):,} papers and their train contexts searchable in {time.monotonic() - started:.0f} s")
     corpus.close(forget=True)

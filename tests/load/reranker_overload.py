@@ -25,19 +25,14 @@ import grpc
 import numpy as np
 import psutil
 
-from citewell.reranker.pairs import TokenBudget
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError
 from tests.servers.processes import free_ports
-from tests.tiny_models import CONFIG, write_tiny_davinci
 
 SECONDS = 12
 DEPTH = 50
-# As wide as MiniLM, of random weights: what it computes is noise, how long it takes is not.
-SIZE = {**CONFIG, "hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 12, "num_hidden_layers": 3,
-        "max_position_embeddings": 256}  # fmt: skip
 
 
 @dataclass
@@ -54,11 +49,9 @@ class Outcome:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """A reranker's process and its address."""
-    budget = TokenBudget(context=44, query_title=12, candidate=36, window=256)
-    model = write_tiny_davinci(folder / "model", budget=budget, config=SIZE)
+    """A reranker's process with the model that ships, and its address."""
     (port,) = free_ports(1)
-    settings = {"CITEWELL_RERANKER__MODEL": str(model), "CITEWELL_RERANKER__PORT": str(port)}
+    settings = {"CITEWELL_RERANKER__PORT": str(port)}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "citewell.reranker"], env={**os.environ, **settings}, stderr=log
