@@ -34,11 +34,10 @@ from citewell.lab.protocol import Mode
 from citewell.reranker.batching import PairQueue, QueueLimits
 from citewell.reranker.in_process import InProcessScorer
 from citewell.reranker.model_files import TOKENIZER, ModelFolder, read_model_folder
-from citewell.reranker.pairs import PairTokenizer, TokenBudget, pair_length
+from citewell.reranker.pairs import SPECIAL_TOKENS, PairTokenizer, TokenBudget, pair_length
 from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker, shortened
 
 Logits = NDArray[np.float32]
-SPECIAL_TOKENS = 3
 PASSES = (0.5, 20), (0.25, 10)
 """Two passes that are tried: the share of their budgets that texts have in the first, and how many reach the second."""
 
@@ -141,7 +140,7 @@ class Bench:
         (query,) = tokenizer.queries([self.texts.query(int(self.lists.queries[row]))])
         pairs = [(query, tokens) for tokens in tokenizer.candidates([one.text for one in candidates])]
         # A title longer than its budget is kept whole.
-        batch = tokenizer.pack(pairs, max(_tokens(budget), *(pair_length(*pair) for pair in pairs)))
+        batch = tokenizer.pack(pairs, max(budget.longest, *(pair_length(*pair) for pair in pairs)))
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         with torch.inference_mode():
             self._torch(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
@@ -153,15 +152,11 @@ def _progress(label: str, row: int, rows: int) -> None:
         typer.echo(f"{label}: {row + 1} of {rows} queries", err=True)
 
 
-def _tokens(budget: TokenBudget) -> int:
-    return budget.context + budget.query_title + budget.query_abstract + budget.candidate + SPECIAL_TOKENS
-
-
 def widened(budget: TokenBudget, tokens: int) -> TokenBudget:
     """The budget stretched until a pair may have so many tokens."""
-    share = (tokens - SPECIAL_TOKENS) / (_tokens(budget) - SPECIAL_TOKENS)
+    share = (tokens - SPECIAL_TOKENS) / (budget.longest - SPECIAL_TOKENS)
     wide = shortened(budget, share)
-    return replace(wide, candidate=wide.candidate + tokens - _tokens(wide))
+    return replace(wide, candidate=wide.candidate + tokens - wide.longest)
 
 
 def two_passes(short: Logits, full: Logits, keep: int) -> Logits:
@@ -240,7 +235,7 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
     ]
     length_rows = []
     for budget in [own, *(widened(own, wanted) for wanted in tokens)]:
-        length = _tokens(budget)
+        length = budget.longest
         whole = full if budget == own else await bench.logits(replace(best, budget=budget), f"{length} tokens")
         systems = {"(a)": _careless(bench, budget), "(b)": _timer(bench, replace(best, budget=budget))}
         cost = {"(b)": whole}
@@ -270,7 +265,7 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
 {len(lists)} validation queries of {name}, {lists.depth} candidates each, {bench.threads} threads. Times: medians of
 {timed} requests, one at a time, the systems taking turns; only ratios hold on a shared machine.
 
-## Forms of the model ({_tokens(own)} tokens)
+## Forms of the model ({own.longest} tokens)
 
 {markdown_table(["form", "MRR", "change", "largest change of a logit", "ms a request", "pairs/s"], form_rows)}
 

@@ -18,6 +18,8 @@ from tokenizers import Tokenizer
 from citewell.scholarly.contexts import TARGET, normalise
 
 Tokens = NDArray[np.int32]
+SPECIAL_TOKENS = 3
+"""Of a pair: [CLS] and a [SEP] after each side."""
 _CLS, _SEP, _PAD = ("[CLS]", "<s>"), ("[SEP]", "</s>"), ("[PAD]", "<pad>")
 
 
@@ -48,9 +50,14 @@ class TokenBudget:
             )
 
     @property
+    def longest(self) -> int:
+        """Tokens of a pair whose every field is full, the special ones included; a longer title makes a longer pair."""
+        return self.context + self.query_title + self.query_abstract + self.candidate + self.mentions + SPECIAL_TOKENS
+
+    @property
     def query_half(self) -> int:
         """The most tokens a query can have; the pair's three special tokens are taken off."""
-        return self.window // 2 - 3
+        return self.window // 2 - SPECIAL_TOKENS
 
     @property
     def candidate_half(self) -> int:
@@ -164,7 +171,7 @@ class PairTokenizer:
 
 def pair_length(query: Tokens, candidate: Tokens) -> int:
     """Tokens of a pair, special ones included."""
-    return len(query) + len(candidate) + 3
+    return len(query) + len(candidate) + SPECIAL_TOKENS
 
 
 def _join(parts: Sequence[Tokens]) -> Tokens:

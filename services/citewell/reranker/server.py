@@ -121,6 +121,7 @@ class RerankerServer(RerankerServiceServicer):
         described = self._model.description
         year, month, day = described.training_cut_off
         info.prior_decay = described.decay
+        info.speed_note = f"one pass over pairs of at most {described.budget.longest} tokens"
         if settings.first_pass_share < 1:
             info.speed_note = (
                 f"two passes: texts cut to {settings.first_pass_share:.0%} for all candidates, "
