@@ -12,6 +12,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from citewell.ingestion.log import Claim, ClaimLost, Record
@@ -190,7 +191,7 @@ def _lost(claim: Claim) -> ClaimLost:
 
 
 async def _within(event: Awaitable[object], seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event, seconds)
-    except TimeoutError:
-        return
+    # Not wait_for: before Python 3.12 it swallows a cancellation that comes when the event has just happened.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event

@@ -65,8 +65,9 @@ class Projector:
         """Projects for ever; looks for other processes' marks every so many seconds."""
 
         async def nothing_left() -> None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), check_every)
+            with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation before Python 3.12
+                async with asyncio.timeout(check_every):
+                    await self._wake.wait()
             self._wake.clear()
 
         async def step() -> int:

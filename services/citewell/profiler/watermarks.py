@@ -57,8 +57,9 @@ class Watermarks:
     async def run(self, every: float) -> None:
         """Looks when something changed here, and every so many seconds for other processes."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), every)
+            with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation before Python 3.12
+                async with asyncio.timeout(every):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self.look()

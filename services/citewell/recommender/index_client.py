@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import grpc
+import numpy as np
 
 from citewell.index.v1 import index_pb2 as messages
 from citewell.index.v1.index_pb2_grpc import IndexServiceStub
@@ -47,7 +48,7 @@ class IndexClient:
         """Content vectors of the stored ones among the papers."""
         request = messages.ReadPointsRequest(index_view=view, paper_ids=paper_ids)
         answer: messages.ReadPointsResponse = await invoke(self._stub.ReadPoints, request, "diversity", at_most=seconds)
-        return {point.paper.id: point.content for point in answer.papers}
+        return {point.paper.id: np.frombuffer(point.content, "<f4").tolist() for point in answer.papers}
 
     async def evidence(self, call: EvidenceCall, seconds: float) -> Mapping[str, tuple[Evidence, ...]]:
         """For each paper, the citing contexts nearest to the query's."""
