@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+import grpc
 import psycopg
 import pytest
 
@@ -20,6 +21,7 @@ from citewell.commands.stack import Stack, choose_ports
 from citewell.ingestion.kafka_log import KafkaLog
 from citewell.ingestion.kafka_settings import KafkaSettings
 from citewell.ingestion.log import Record
+from citewell.scholarly.publications import Publication
 from tests.e2e.client import Client
 from tests.faults.events import PATIENCE, Publisher, World, bodies_of, check_effects, dead_letters, replay_everything
 from tests.servers.kafka_broker import KafkaBroker
@@ -85,6 +87,21 @@ def broker_swallowed(cluster: Cluster) -> None:
     cluster.broker_link.blackhole()
     cluster.wait_for_outage()
     cluster.broker_link.restore()
+
+
+def broker_disk_full(cluster: Cluster) -> None:
+    """A broker that cannot write its only folder ends; publishers are told until the operator has made room."""
+    cluster.broker.fill_disk()
+    wait_until(cluster.broker.ended, "the broker gave up", PATIENCE)
+    client = Client(cluster.stack.addresses)
+    try:
+        with pytest.raises(grpc.RpcError) as refused:
+            client.publish(Publication("unheard", 1, "Never acknowledged"))
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+    finally:
+        client.close()
+    cluster.wait_for_outage()
+    cluster.broker.start()
 
 
 def broker_resets_and_delays(cluster: Cluster) -> None:
@@ -199,6 +216,7 @@ FAULTS: tuple[Callable[[Cluster], None], ...] = (
     broker_killed,
     broker_unreachable,
     broker_swallowed,
+    broker_disk_full,
     broker_resets_and_delays,
     database_restarted,
     disks_full,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import secrets
 import shutil
 import socket
@@ -106,6 +107,15 @@ class KafkaBroker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def fill_disk(self) -> None:
+        """From here on none of its files may grow, as on a full disk; lasts until the process ends, as it does then."""
+        assert self._process is not None
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, 0))
+
+    def ended(self) -> bool:
+        """Whether the process is gone without having been told to."""
+        return self._process is not None and self._process.poll() is not None
 
     def stop(self) -> None:
         if self._process is not None:
