@@ -1,6 +1,7 @@
-"""How fast publications are accepted and take effect, with vectors supplied, through the whole chain.
+"""How fast publications are accepted and take effect through the whole chain, with vectors supplied or with encoding.
 
     python -m tests.load.publish_latency --rate 50 --seconds 20
+    python -m tests.load.publish_latency --encode --rate 0 --share 0.7 --burst 300 --seconds 60 --ask-every 4
 
 Starts the services over a folder of its own. The latencies are from the acknowledgement of a Publish to its event being
 searchable, and to the answer of a Recommend that asks for it (min_watermark); publications come when they are due,
@@ -175,14 +176,18 @@ async def measure(stack: Stack, arguments: argparse.Namespace) -> None:
     print(f"accepted by PublishStream, while applying  {arguments.burst / accepted:10,.0f} publications/s")
     print(f"published, applied and searchable          {arguments.burst / took:10,.1f} publications/s")
     print(f"                                           {citations / took:10,.0f} citations/s")
+    texts = (arguments.burst + citations) / took
+    if arguments.encode:
+        print(f"                                           {texts:10,.0f} texts/s, encoded and all the rest")
     print(f"  processor time, ms a publication: {watch.row(arguments.burst)}")
 
-    texts = (arguments.burst + citations) / took
     rate = arguments.rate or arguments.share * texts / (arguments.references + 1)
     requests = list(publisher.publications(int(rate * arguments.seconds)))
     watch, chain = Watch(stack), Chain(stub, RecommenderServiceStub(channels["recommender"]))
     await chain.offer(requests, rate, arguments.ask_every)
-    print(f"at {rate:.3g} publications/s, {arguments.references} references each:")
+    offered = rate * (arguments.references + 1)
+    share = f", {offered:.0f} texts/s, {offered / texts:.0%} of the burst's" if arguments.encode else ""
+    print(f"at {rate:.3g} publications/s, {arguments.references} references each{share}:")
     print(f"  due to acknowledged         {chain.acknowledged.row()}")
     print(f"  acknowledged to searchable  {chain.effective.row()}")
     print(f"  acknowledged to Recommend   {chain.answered.row()}")

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citewell.profiler.encoder import GraphEncoder, centred, load_encoder
+from citewell.inference.batches import token_batches
+from citewell.profiler.encoder import BATCH_TOKENS, GraphEncoder, centred, load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable, read_encoder_files
 from tests.tiny_models import CONFIG, write_tiny_encoder
 
@@ -69,6 +70,13 @@ def test_runtimes_agree(tmp_path: Path, cache: Path) -> None:
     ]
     np.testing.assert_allclose(others[0], first, atol=1e-5)
     assert min(float(np.sum(first * int8, axis=1).min()) for int8 in others[1:]) > 0.99
+
+
+def test_a_publication_alone_is_encoded_with_little_padding() -> None:
+    """An abstract and twenty contexts: padded to the abstract's length they would cost half as much again."""
+    lengths = [155] + 20 * [72]
+    padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in token_batches(lengths, BATCH_TOKENS))
+    assert padded < 1.15 * sum(lengths)
 
 
 def test_no_texts_give_no_rows(encoder: GraphEncoder) -> None:
