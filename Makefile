@@ -66,8 +66,8 @@ bench: setup-dev ## Latency, memory and recall on a demo world of PAPERS=88000
 load: setup-dev ## A short open-loop load test of Recommend
 	$(BIN)/python -m tests.load.open_loop
 
-faults: setup-dev ## The long fault suite
-	$(BIN)/python -m pytest tests/faults --long
+faults: setup-dev ## The long fault suite; what it measured is left in .cache/faults.xml
+	$(BIN)/python -m pytest tests/faults --long --durations=0 --junitxml=.cache/faults.xml
 
 repro: setup-dev ## Published and own figures again, from the data named by CITEWELL_DATA
 	$(BIN)/python -m pytest tests/repro -m data

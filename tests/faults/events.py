@@ -2,6 +2,7 @@
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import grpc
@@ -118,7 +119,8 @@ def check_effects(
 ) -> None:
     """Every event took effect or is a dead letter, as a plain model of the rules says."""
     model = LedgerModel()
-    statuses = [client.settled(response.token, seconds=PATIENCE) for response in acknowledged]
+    with ThreadPoolExecutor(len(acknowledged)) as askers:  # together: those who wait share the ledger's looks
+        statuses = list(askers.map(lambda response: client.settled(response.token, seconds=PATIENCE), acknowledged))
     buried = set(dead_letters(client).values())
     for response, body, status in zip(acknowledged, bodies, statuses, strict=True):
         outcome = model.deliver(Event(response.event_id, body))
