@@ -3,7 +3,8 @@
 import os
 import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -49,7 +50,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_nothing_acknowledged_is_lost(stack: Stack, service: str, point: str, seed: int) -> None:
+def test_nothing_acknowledged_is_lost(
+    stack: Stack, service: str, point: str, seed: int, record_property: Callable[[str, object], None]
+) -> None:
     name = f"{service}-{point}-{seed}"
     draw = random.Random(name)
     _restart(stack, service, {faults.VARIABLE: f"{point}:{draw.randint(1, 2)}"})
@@ -59,13 +62,14 @@ def test_nothing_acknowledged_is_lost(stack: Stack, service: str, point: str, se
         publisher = Publisher(client)
         publishing = threading.Thread(target=publisher.publish, args=(bodies, name))
         publishing.start()
-        died = ended(stack.processes[service], PATIENCE)
+        died, over = ended(stack.processes[service], PATIENCE), time.monotonic()
         stack.start([service] if died else [])
         publishing.join()
         assert died == -9, f"{service} never came to {point}"
         stack.wait(SERVICES)
         assert len(publisher.acknowledged) == len(bodies)
         check_effects(client, publisher.acknowledged, bodies, name)
+        record_property("seconds_to_recover", round(time.monotonic() - over, 1))
         before = World.seen(client)
         assert replay_everything(client).applied == 0
         check_effects(client, publisher.acknowledged, bodies, name)
