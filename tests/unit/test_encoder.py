@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,11 +12,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from citewell.inference.batches import token_batches
+from citewell.inference.sessions import Inputs, Session
 from citewell.profiler.encoder import BATCH_TOKENS, GraphEncoder, centred, load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable, read_encoder_files
 from tests.tiny_models import CONFIG, write_tiny_encoder
+
+
+class Held:
+    """A session whose first run waits to be let go; what shapes it was given."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self.inputs, self.outputs = session, session.inputs, session.outputs
+        self.begun, self.let_go = threading.Event(), threading.Event()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def run(self, inputs: Inputs) -> list[NDArray[np.float32]]:
+        self.shapes.append(inputs["input_ids"].shape)
+        self.begun.set()
+        assert self.let_go.wait(30)
+        return self._session.run(inputs)
+
 
 TEXTS = [
     "a small net.",
@@ -77,6 +97,24 @@ def test_a_publication_alone_is_encoded_with_little_padding() -> None:
     lengths = [155] + 20 * [72]
     padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in token_batches(lengths, BATCH_TOKENS))
     assert padded < 1.15 * sum(lengths)
+
+
+def test_a_query_waits_for_one_batch_of_a_publication_not_for_all(tmp_path: Path, cache: Path) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    encoder = load_encoder(str(folder), precision="fp32", threads=1, cache=cache, batch_tokens=64)
+    expected = encoder.encode(["a query"])
+    session = encoder._session = Held(encoder._session)
+    with ThreadPoolExecutor(2) as pool:
+        publication = pool.submit(encoder.encode, ["long words " * 40] * 3)
+        assert session.begun.wait(30)
+        query = pool.submit(encoder.encode, ["a query"])
+        while not encoder.turns.waiting:
+            assert not query.done()
+        session.let_go.set()
+        np.testing.assert_array_equal(query.result(30), expected)
+        assert publication.result(30).shape == (3, encoder.dimension)
+    assert [rows for rows, _ in session.shapes] == [2, 1, 1]
+    assert [length < 32 for _, length in session.shapes] == [False, True, False]
 
 
 def test_no_texts_give_no_rows(encoder: GraphEncoder) -> None:

@@ -20,6 +20,7 @@ from citewell.inference.batches import padded, token_batches
 from citewell.inference.graphs import cache_folder, for_runtime
 from citewell.inference.sessions import Precision, Runtime, Session, cpu_has_bf16, open_session
 from citewell.profiler.encoder_files import DEFAULT_ENCODER, EncoderFiles, EncoderUnusable, Pooling, read_encoder_files
+from citewell.profiler.turns import Turns
 from citewell.scholarly.contexts import OTHER, TARGET, normalise
 
 # Enters the model's hash: raise it with any change to how texts are prepared.
@@ -79,6 +80,7 @@ class GraphEncoder:
         self._session = session
         self._strip_markers = strip_markers
         self._batch_tokens = batch_tokens
+        self.turns = Turns()
         self._tokenizer = _read_tokenizer(files)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -110,8 +112,12 @@ class GraphEncoder:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         tokens = self.tokenize(texts)
         out = np.empty((len(texts), self.dimension), np.float32)
+        left = sum(map(len, tokens))
         for batch in token_batches([len(encoding) for encoding in tokens], self._batch_tokens):
-            out[batch] = self._encode_batch([tokens[i] for i in batch])
+            encodings = [tokens[i] for i in batch]
+            with self.turns.turn(left):
+                out[batch] = self._encode_batch(encodings)
+            left -= sum(map(len, encodings))
         return out
 
     def tokenize(self, texts: Sequence[str]) -> list[Encoding]:

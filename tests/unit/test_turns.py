@@ -1,0 +1,56 @@
+"""One at a time, and in which order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from citewell.profiler.turns import Turns
+
+
+def waits_for(turns: Turns, count: int) -> None:
+    """Returns when so many wait for their turn."""
+    end = time.monotonic() + 30
+    while turns.waiting < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def beside(turns: Turns, calls: list[Callable[[], None]]) -> list[threading.Thread]:
+    """A thread for each call, started when those before it wait."""
+    threads = []
+    for call in calls:
+        threads.append(threading.Thread(target=call))
+        threads[-1].start()
+        waits_for(turns, len(threads))
+    return threads
+
+
+def test_least_left_goes_first_and_among_equals_who_came_first() -> None:
+    turns = Turns()
+    had: list[str] = []
+
+    def take(name: str, left: int) -> Callable[[], None]:
+        def call() -> None:
+            with turns.turn(left):
+                had.append(name)
+
+        return call
+
+    with turns.turn(1):
+        threads = beside(turns, [take("load", 900), take("first", 20), take("second", 20), take("query", 2)])
+        assert had == []  # one at a time
+    for thread in threads:
+        thread.join(30)
+    assert had == ["query", "first", "second", "load"]
+
+
+def test_a_turn_that_fails_is_given_back() -> None:
+    turns = Turns()
+    with pytest.raises(RuntimeError), turns.turn(1):
+        raise RuntimeError
+    with turns.turn(1):
+        pass
