@@ -4,8 +4,8 @@
     python -m tests.load.publish_latency --encode --rate 0 --share 0.7 --burst 300 --seconds 60 --ask-every 4
 
 Starts the services over a folder of its own. The latencies are from the acknowledgement of a Publish to its event being
-searchable, and to the answer of a Recommend that asks for it (min_watermark); publications come when they are due,
-whether or not earlier ones are searchable yet.
+searchable, and to the answer of a Recommend that asks for it (min_watermark) and does not rerank; publications come
+when they are due, whether or not earlier ones are searchable yet.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Chain:
         at = time.monotonic()
         self.acknowledged.record(at - due)
         if ask:
-            options = recommender_pb2.Options(min_watermark=[accepted.token])
+            options = recommender_pb2.Options(min_watermark=[accepted.token], rerank=False)
             query = recommender_pb2.Query(title=request.publication.title)
             await self._recommender.Recommend(
                 recommender_pb2.RecommendRequest(query=query, options=options), timeout=PATIENCE
