@@ -32,7 +32,7 @@ from citewell.profiler.ledger.lifecycle import (
     try_switch,
 )
 from citewell.profiler.ledger.rules import Outcome, Position, SourcedEvent
-from citewell.profiler.ledger.views import serving_view
+from citewell.profiler.ledger.views import read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import Projector
 from citewell.profiler.reads import get_profile, score_profiles
@@ -470,6 +470,20 @@ def test_a_restored_ledger_fills_a_new_view(world: World) -> None:
     world.check()
     with pytest.raises(FailedPrecondition, match="older epoch"):
         try_switch(world.database, before.name)
+
+
+def test_what_takes_over_after_a_restore_cannot_be_retired(world: World) -> None:
+    world.publish(paper("a"))
+    adopt_restored(world.database)
+    with world.database.reading() as connection:
+        (adopting,) = (view.name for view in read_views(connection) if view.projected)
+    other = start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9))  # waits to be switched to
+    with pytest.raises(FailedPrecondition, match="only one to take over"):
+        retire_view(world.database, adopting)
+    retire_view(world.database, other.name)
+    world.check()
+    with world.database.reading() as connection:
+        assert serving_view(connection).name == adopting
 
 
 def test_the_doctor_finds_and_repairs(world: World) -> None:

@@ -119,9 +119,14 @@ def retire_view(database: Database, name: str) -> None:
     with database.writing(alone=True) as connection:
         if named_view(connection, name).serving:
             raise FailedPrecondition(f"view {name!r} is served; switch to another one first", reason="VIEW_SERVING")
-        if not any(view.projected for view in read_views(connection) if view.name != name):
-            # After a restore the served view is of the old epoch: this one is to take over.
-            raise FailedPrecondition(f"view {name!r} is the only one that follows the ledger", reason="LAST_VIEW")
+        others = [view for view in read_views(connection) if view.projected and view.name != name]
+        if not any(view.serving or view.switch_when_complete for view in others):
+            # After a restore the served view is of the old epoch, and this one is to take over.
+            raise FailedPrecondition(
+                f"view {name!r} is the only one to take over from the served one, which is of an older epoch: "
+                "switch to another one first",
+                reason="LAST_VIEW",
+            )
         connection.execute(sa.update(schema.views).where(schema.views.c.name == name).values(projected=False))
 
 
