@@ -92,6 +92,8 @@ class MemoryIndex:
         self.serving = name
 
     async def drop_view(self, name: str) -> None:
+        if name == self.serving:
+            raise FailedPrecondition("the view is served")
         if self.views.pop(name, None) is None:
             raise NotFound(f"no view {name!r}")
         del self.papers[name], self.spans[name]

@@ -503,6 +503,19 @@ def test_the_doctor_finds_and_repairs(world: World) -> None:
     assert asyncio.run(check_profiles(world.database, world.index, 2, 1, repair=False)).checked == 2
 
 
+def test_the_doctor_asks_for_no_span_that_was_gone_before_its_model_came(world: World) -> None:
+    said = (MaskedContext("as in TARGETCIT", "x"),)
+    world.publish(replace(paper("a"), masked_contexts=said), paper("a", revision=2))
+    view = start_rebuild(world.database, world.encoders["other"], WEIGHTS)
+    while filling.fill_step(world.database, world.ledger.encoders):
+        pass
+    world.project()
+    assert try_switch(world.database, view.name) is not None
+    world.publish(replace(paper("b"), masked_contexts=said))  # only now the text has a vector of the new model
+    world.project()
+    assert asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=False)).faults == []
+
+
 def test_processes_apply_at_once_without_deadlock_or_lost_update(world: World) -> None:
     """Four processes feed revisions of papers that cite each other, some under other ids."""
     ids = [f"p{number}" for number in range(6)]
