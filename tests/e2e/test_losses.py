@@ -108,6 +108,7 @@ def test_a_frozen_dependency_ends_in_time(running: Running, service: str) -> Non
             running.client.recommend(running.queries[0].query, seconds=0.5)
         assert time.monotonic() - started < 1.0
         assert Refusal.of(error.value).code == "DEADLINE_EXCEEDED"
+    assert running.client.recommend(running.queries[0].query, seconds=5.0).items
     wait_until(lambda: _health(running, "recommender") == health_pb2.HealthCheckResponse.SERVING, "SERVING again")
 
 
