@@ -316,9 +316,9 @@ def test_nothing_acknowledged_is_lost(
         assert len(publisher.acknowledged) == len(bodies)
         check_effects(client, publisher.acknowledged, bodies, name)
         record_property("seconds_to_recover", round(time.monotonic() - over, 1))
-        before, dead = World.seen(client), dead_letters(client)
+        before, dead = World.seen(client, name), dead_letters(client)
         assert replay_everything(client).applied == 0
-        assert World.seen(client) == before
+        assert World.seen(client, name) == before
         assert dead_letters(client) == dead
         assert sum(event == letter for letter, event in dead.items()) == cluster.poisoned
     finally:

@@ -70,10 +70,10 @@ def test_nothing_acknowledged_is_lost(
         assert len(publisher.acknowledged) == len(bodies)
         check_effects(client, publisher.acknowledged, bodies, name)
         record_property("seconds_to_recover", round(time.monotonic() - over, 1))
-        before = World.seen(client)
+        before = World.seen(client, name)
         assert replay_everything(client).applied == 0
         check_effects(client, publisher.acknowledged, bodies, name)
-        assert World.seen(client) == before
+        assert World.seen(client, name) == before
     finally:
         client.close()
 
