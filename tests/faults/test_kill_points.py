@@ -55,7 +55,9 @@ def test_nothing_acknowledged_is_lost(
 ) -> None:
     name = f"{service}-{point}-{seed}"
     draw = random.Random(name)
-    _restart(stack, service, {faults.VARIABLE: f"{point}:{draw.randint(1, 2)}"})
+    # What comes in while the index restarts is written in one go: there may be no second write to die after.
+    visit = 1 if point == "after-index-write" else draw.randint(1, 2)
+    _restart(stack, service, {faults.VARIABLE: f"{point}:{visit}"})
     client = Client(stack.addresses)
     try:
         bodies = bodies_of(draw, name)
