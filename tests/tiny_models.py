@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from citewell.inference.davinci_graph import davinci_encoder, davinci_head
-from citewell.reranker.model_files import ModelDescription
+from citewell.inference.davinci_graph import davinci_head, davinci_pairs, davinci_sides
+from citewell.reranker.model_files import GRAPHS, ModelDescription
 from citewell.reranker.pairs import TokenBudget
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -30,6 +30,7 @@ CONFIG: dict[str, Any] = {
     "type_vocab_size": 2,
     "pad_token_id": 0,
 }
+RERANKER_CONFIG = CONFIG | {"apart_layers": 1, "side_positions": (24, 30)}
 
 
 def tiny_tokenizer() -> Tokenizer:
@@ -76,30 +77,31 @@ def tiny_bert_weights(
 
 
 def write_tiny_davinci(
-    folder: Path, *, seed: int = 0, budget: TokenBudget | None = None, config: dict[str, Any] = CONFIG
+    folder: Path, *, seed: int = 0, budget: TokenBudget | None = None, config: dict[str, Any] = RERANKER_CONFIG
 ) -> Path:
     """A DAVINCI model folder, as `citewell export davinci` writes it."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = tiny_tokenizer()
-    encoder, head = tiny_davinci_graphs(seed, config)
-    onnx.save(encoder, folder / "encoder.onnx")
-    onnx.save(head, folder / "head.onnx")
+    for graph, name in zip(tiny_davinci_graphs(seed, config), GRAPHS, strict=True):
+        onnx.save(graph, folder / name)
     tokenizer.save(str(folder / "tokenizer.json"))
     budget = budget or TokenBudget(
         context=16, query_title=4, query_abstract=4, candidate=20, window=config["max_position_embeddings"]
     )
-    ModelDescription("tiny", budget, 0, 0.95, config["hidden_size"], "fp32", (2020, 12, 31)).write(folder)
+    apart = config.get("apart_layers", 0)
+    described = ModelDescription("tiny", budget, 0, 0.95, config["hidden_size"], "fp32", (2020, 12, 31), apart)
+    described.write(folder)
     return folder
 
 
-def tiny_davinci_graphs(seed: int = 0, config: dict[str, Any] = CONFIG) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """Encoder and head of a small DAVINCI."""
+def tiny_davinci_graphs(seed: int = 0, config: dict[str, Any] = RERANKER_CONFIG) -> tuple[onnx.ModelProto, ...]:
+    """The parts of a small DAVINCI."""
     weights = tiny_davinci_weights(tiny_tokenizer().get_vocab_size(), seed=seed, config=config)
-    return davinci_encoder(config, weights), davinci_head(weights)
+    return davinci_sides(config, weights), davinci_pairs(config, weights), davinci_head(weights)
 
 
 def tiny_davinci_weights(
-    vocabulary: int, *, size: int = 8, seed: int = 0, config: dict[str, Any] = CONFIG
+    vocabulary: int, *, size: int = 8, seed: int = 0, config: dict[str, Any] = RERANKER_CONFIG
 ) -> dict[str, NDArray[np.float32]]:
     """Weights of encoder and head under the names training gives them."""
     rng = np.random.default_rng(seed + 1)

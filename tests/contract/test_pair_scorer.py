@@ -35,7 +35,7 @@ async def scorer(request: pytest.FixtureRequest, model: ModelFolder) -> AsyncIte
     if request.param == "triton":
         made = TritonScorer(model, request.getfixturevalue("triton_server").address, "davinci", timeout_seconds=10)
     else:
-        made = InProcessScorer(model, Runtime(request.param), "fp32", 1)
+        made = InProcessScorer(model, Runtime(request.param), "fp32", 1, kept_bytes=4000)
     yield made
     await made.close()
 

@@ -156,5 +156,5 @@ async def test_a_deadline_too_short_fails_or_gives_the_best_so_far(model: Path) 
 
 
 async def test_an_unusable_model_folder_is_a_clear_setting_error(tmp_path: Path) -> None:
-    with pytest.raises(UnknownSetting, match=r"CITEWELL_RERANKER__MODEL: .* has no encoder\.onnx"):
+    with pytest.raises(UnknownSetting, match=r"CITEWELL_RERANKER__MODEL: .* has no sides\.onnx"):
         RerankerServer(RerankerSettings(model=tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from safetensors.numpy import save_file
 
 from citewell.inference.davinci_graph import joined
 from citewell.reranker.model_files import read_model_folder
-from tests.tiny_models import CONFIG, tiny_davinci_weights, tiny_tokenizer
+from tests.tiny_models import CONFIG, RERANKER_CONFIG, tiny_davinci_weights, tiny_tokenizer
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
@@ -25,15 +26,15 @@ from citewell.lab.davinci.settings import TrainSettings
 from citewell.reranker.pairs import TokenBudget
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
+@pytest.fixture(params=[CONFIG, RERANKER_CONFIG], ids=["whole", "apart"])
+def run(tmp_path: Path, request: pytest.FixtureRequest) -> RunFolder:
     """What training leaves behind, with weights drawn at random."""
     folder = RunFolder(tmp_path / "run")
     tokenizer = tmp_path / "tokenizer.json"
     tiny_tokenizer().save(str(tokenizer))
     budget = TokenBudget(context=16, query_title=4, candidate=20, window=CONFIG["max_position_embeddings"])
     vocabulary = tiny_tokenizer().get_vocab_size()
-    config = {**CONFIG, "vocab_size": vocabulary}
+    config = {**request.param, "vocab_size": vocabulary}
     folder.write_static(TrainSettings(head_size=8, budget=budget), config, tokenizer)
     save_file(tiny_davinci_weights(vocabulary), folder.weights)
     return folder
@@ -54,7 +55,7 @@ def test_smaller_storage_stays_close(run: RunFolder, storage: Storage, tolerance
 
 def test_the_graph_takes_any_batch_and_length(run: RunFolder) -> None:
     graphs = build_graphs(run, Storage.FP32)
-    model = joined(graphs.encoder, graphs.head)
+    model = joined(*graphs.parts)
     assert model.opset_import[0].version == 17
     session = onnxruntime.InferenceSession(model.SerializeToString())
     for pairs, length in [(1, 8), (5, 33), (2, 64)]:
@@ -83,25 +84,29 @@ def test_the_command_writes_a_folder_the_reranker_reads_and_a_triton_version(run
             "3",
             "--cut-off",
             "2024-10-31",
+            "--budget",
+            "candidate=12",
         ],
     )
     assert told.exit_code == 0, told.output
     described = read_model_folder(out).description
     assert (described.precision, described.training_cut_off, described.decay) == ("int8", (2024, 10, 31), 0.95)
-    assert described.budget == run.settings.budget
+    assert described.budget == replace(run.settings.budget, candidate=12)
     assert json.loads((out / "davinci.json").read_text())["name"] == "davinci-minilm"
     onnxruntime.InferenceSession(repository / "davinci/3/model.onnx")
 
 
 def test_a_served_folder_becomes_a_triton_version_that_scores_the_same(run: RunFolder, tmp_path: Path) -> None:
     out, repository = tmp_path / "served", tmp_path / "triton"
-    export_folder(run, out, Storage.INT8, "davinci-tiny", (2024, 10, 31))
+    export_folder(run, out, Storage.INT8, "davinci-tiny", (2024, 10, 31), run.settings.budget)
     arguments = ["triton", "--model", str(out), "--repository", str(repository), "--version", "2"]
     told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 0, told.output
     ids, prior = np.full((2, 9), 5), np.full((2, 1), 0.9, np.float32)
     texts = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
-    (e,) = onnxruntime.InferenceSession(out / "encoder.onnx").run(None, texts)
+    (states,) = onnxruntime.InferenceSession(out / "sides.onnx").run(None, texts)
+    pairs = onnxruntime.InferenceSession(out / "pairs.onnx")
+    (e,) = pairs.run(None, {"states": states, "attention_mask": texts["attention_mask"]})
     apart = onnxruntime.InferenceSession(out / "head.onnx").run(None, {"e": e, "prior": prior})
     whole = onnxruntime.InferenceSession(repository / "davinci/2/model.onnx").run(None, {**texts, "prior": prior})
     np.testing.assert_allclose(whole[0], apart[0], atol=1e-5)

@@ -100,3 +100,15 @@ def test_a_query_without_a_context_is_its_title() -> None:
 def test_budgets_that_cannot_hold_are_refused(budget: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="budgets"):
         TokenBudget(**budget)
+
+
+def test_fields_of_a_budget_are_changed_by_name() -> None:
+    assert BUDGET.changed("") == BUDGET
+    changed = BUDGET.changed("context=12, candidate=10")
+    assert (changed.context, changed.candidate, changed.mentions) == (12, 10, BUDGET.mentions)
+
+
+@pytest.mark.parametrize("fields", ["words=5", "context", "context=-9", "context=many"])
+def test_a_field_no_budget_has_is_refused(fields: str) -> None:
+    with pytest.raises(ValueError, match="is no field of a budget"):
+        BUDGET.changed(fields)

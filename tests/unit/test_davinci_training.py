@@ -16,6 +16,7 @@ from citewell.lab.davinci import scoring
 from citewell.lab.davinci import train as training
 from citewell.lab.davinci.batches import PairBatches, TrainingBatches
 from citewell.lab.davinci.lists import NegativeSampling
+from citewell.lab.davinci.model import ApartBert
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts, make_mentions
@@ -202,14 +203,33 @@ def test_scores_do_not_depend_on_neighbours_and_are_kept(
         scoring.score_cached(model, pairs, encode, tmp_path / "scores")
 
 
-def test_what_is_served_scores_as_what_was_trained(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [0, 1])
+def test_what_is_served_scores_as_what_was_trained(
+    world: tuple[Path, TrainingData], tmp_path: Path, apart: int
+) -> None:
     encoder, data = world
-    run = train(settings(encoder, steps=2, heads=("davinci", "a4")), data, tmp_path)
+    run = train(
+        settings(encoder, steps=2, heads=("davinci", "a4"), apart_layers=apart, side_positions=(9, 12)), data, tmp_path
+    )
     model, pairs = run.model(), PairBatches(data.validation, data.texts, run.tokenizer())
     trained = scoring.score_lists(model, pairs, scoring.torch_encode(model, "fp32"))
     served = scoring.score_lists(model, pairs, scoring.served_encode(run.encoder_config, model, Precision.FP32, 1))
     for name in ("davinci", "a4"):
         np.testing.assert_allclose(trained[name].arrays, served[name].arrays, atol=1e-4)
+
+
+def test_a_run_can_learn_to_read_the_sides_apart(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    whole = train(settings(encoder, steps=2), data, tmp_path / "whole")
+    apart = settings(encoder, steps=2, apart_layers=1, side_positions=(9, 12), start_from=str(whole.path))
+    train(apart, data, tmp_path / "apart", until=1)
+    run = train(apart, data, tmp_path / "apart")
+    assert run.encoder_config["apart_layers"] == 1
+    assert isinstance(run.model().encoder, ApartBert)
+    with pytest.raises(ValueError, match="apart_layers is 2"):
+        train(settings(encoder, apart_layers=2), data, tmp_path / "none left")
+    with pytest.raises(ValueError, match="side_positions is 60, 12"):
+        train(settings(encoder, apart_layers=1, side_positions=(60, 12)), data, tmp_path / "no room")
 
 
 def test_mentions_fit_the_query_and_never_come_from_its_own_paper(world: tuple[Path, TrainingData]) -> None:
@@ -250,3 +270,20 @@ def _tokenizer(world: tuple[Path, TrainingData], budget: TokenBudget | None = No
     from citewell.reranker.pairs import PairTokenizer
 
     return PairTokenizer.from_file(world[0] / "tokenizer.json", budget or settings(world[0]).budget)
+
+
+def test_batches_take_the_shares_of_the_budget_in_turn(
+    world: tuple[Path, TrainingData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, data = world
+    lengths: list[int] = []
+    real = training.Reranker.encode
+
+    def watched(model: training.Reranker, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        lengths.append(ids.shape[1])
+        return real(model, ids, *rest)
+
+    monkeypatch.setattr(training.Reranker, "encode", watched)
+    budget = TokenBudget(context=16, query_title=8, candidate=20, window=64)
+    train(settings(encoder, steps=2, accumulate=2, budget=budget, shares=(1.0, 0.5)), data, tmp_path, until=2)
+    assert min(lengths[0], lengths[2]) > max(lengths[1], lengths[3])

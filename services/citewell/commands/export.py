@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich import print
 
-from citewell.reranker.model_files import ENCODER, HEAD, RerankerUnusable, read_model_folder
+from citewell.reranker.model_files import GRAPHS, RerankerUnusable, read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
 
 app = typer.Typer(help="Write trained models in the form they are served.", no_args_is_help=True)
@@ -25,7 +25,9 @@ def triton(
     version: Annotated[int, typer.Option(min=1, help="Its version there.")] = 1,
 ) -> None:
     """Write the model that ships (or another folder) as a version in a Triton repository; needs no torch."""
-    from citewell.inference.davinci_graph import join_files
+    import onnx
+
+    from citewell.inference.davinci_graph import joined
 
     try:
         folder = read_model_folder(model)
@@ -33,7 +35,7 @@ def triton(
         raise typer.BadParameter(str(error), param_hint="--model") from None
     written = repository / name / str(version) / "model.onnx"
     written.parent.mkdir(parents=True, exist_ok=True)
-    join_files(folder.path / ENCODER, folder.path / HEAD, written)
+    onnx.save(joined(*(onnx.load(folder.path / graph) for graph in GRAPHS)), written)
     print(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB, {folder.description.precision} weights)")
 
 
@@ -44,6 +46,9 @@ def davinci(
     storage: Annotated[str, typer.Option(help="fp32, int8 or fp16 (fp16 is for GPUs).")] = "int8",
     name: Annotated[str, typer.Option(help="The model's name, for people.")] = "davinci-minilm",
     cut_off: Annotated[str, typer.Option(help="Last day its training data may know of, YYYY-MM-DD.")] = "2025-12-31",
+    budget: Annotated[
+        str, typer.Option(help="Cut pairs otherwise than in training, such as context=24,candidate=20.")
+    ] = "",
     triton: Annotated[Path | None, typer.Option(help="Triton model repository to write a version into, too.")] = None,
     triton_model: Annotated[str, typer.Option(help="The model's name in that repository.")] = "davinci",
     version: Annotated[int, typer.Option(help="Its version in that repository.")] = 1,
@@ -64,7 +69,7 @@ def davinci(
     print(f"torch and ONNX in fp32 differ by at most {difference:.1e}")
     if difference > _PARITY:
         raise typer.BadParameter(f"that is more than {_PARITY:.0e}: nothing was written")
-    export_folder(folder, out, Storage(storage), name, (year, month, day))
+    export_folder(folder, out, Storage(storage), name, (year, month, day), folder.settings.budget.changed(budget))
     print(f"wrote {out} ({sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB)")
     if triton:
         print(f"wrote {export_triton_version(folder, triton, triton_model, version, Storage(triton_storage))}")

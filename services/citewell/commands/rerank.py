@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,8 +48,7 @@ def rerank(
 
     folder, console = RunFolder(run), Console()
     settings, model = folder.settings, folder.model()
-    fields = {name: int(tokens) for name, _, tokens in (each.partition("=") for each in budget.split(",") if each)}
-    tokenizer = folder.tokenizer(replace(settings.budget, **fields))
+    tokenizer = folder.tokenizer(settings.budget.changed(budget))
     with Progress(console=console) as bars:
         tasks = {}
 

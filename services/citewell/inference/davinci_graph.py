@@ -1,33 +1,50 @@
-"""DAVINCI as ONNX graphs, from its weights and no torch: the encoder, which reads text, and the head (eq. 7–10).
+"""DAVINCI as ONNX graphs, from its weights and no torch: two for the encoder, and the head (eq. 7–10).
 
-    input_ids, attention_mask, token_type_ids ──▶ encoder ──▶ e [batch, d_enc]
-                                                   e, prior ──▶ head ──▶ scores [batch, 3]: logit, text gate, prior gate
+    input_ids, attention_mask, token_type_ids ──▶ sides ──▶ states [batch, length, d_enc]
+                       states, attention_mask ──▶ pairs ──▶ e [batch, d_enc]
+                                     e, prior ──▶ head  ──▶ scores [batch, 3]: logit, text gate, prior gate
 
-They are two graphs because they want two precisions: priors of neighbouring ranks differ by less than bf16 can tell
-once they are mixed with text, so the head, which costs nothing, stays in fp32. `joined` makes one graph of both for
-servers that run a single one.
+`sides` are the layers that read query and candidate apart: it takes a pair, or a side alone, with the same result, so
+that a side's states can be kept; `pairs` are the others. The head is a graph of its own because it wants another
+precision: priors of neighbouring ranks differ by less than bf16 can tell once they are mixed with text, so the head,
+which costs nothing, stays in fp32. `joined` makes one graph of all for servers that run a single one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, compose, helper
 
-from citewell.inference.bert_graph import BertConfig, GraphWriter, Weights, bert_states, token_inputs
+from citewell.inference.bert_graph import BertConfig, BertWriter, GraphWriter, Weights, token_inputs
 
 
-def davinci_encoder(config: Mapping[str, Any], weights: Weights, prefix: str = "encoder.") -> onnx.ModelProto:
-    """The encoder up to e, the final state of the first token."""
+def davinci_sides(config: Mapping[str, Any], weights: Weights, prefix: str = "encoder.") -> onnx.ModelProto:
+    """The embeddings, and the layers that read the sides of a pair apart."""
     parsed = BertConfig.from_json(config)
     graph = GraphWriter(weights)
-    states = bert_states(graph, parsed, prefix, first_only=True)
-    first = graph.op("Squeeze", states, graph.constant([1]))
-    return graph.model(token_inputs(), e=(first, ["batch", parsed.hidden]))
+    bert = BertWriter(graph, parsed, prefix)
+    states = bert.embeddings()
+    if parsed.apart_layers:
+        states = bert.layers(states, bert.padding_and_other_side(), range(parsed.apart_layers))
+    return graph.model(token_inputs(), states=(states, ["batch", "length", parsed.hidden]))
+
+
+def davinci_pairs(config: Mapping[str, Any], weights: Weights, prefix: str = "encoder.") -> onnx.ModelProto:
+    """The layers that read the whole pair, up to e, the final state of the first token."""
+    parsed = BertConfig.from_json(config)
+    graph = GraphWriter(weights)
+    bert = BertWriter(graph, parsed, prefix)
+    last = bert.layers("states", bert.padding(), range(parsed.apart_layers, parsed.layers), first_only=True)
+    first = graph.op("Squeeze", last, graph.constant([1]))
+    inputs = [
+        helper.make_tensor_value_info("states", TensorProto.FLOAT, ["batch", "length", parsed.hidden]),
+        helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", "length"]),
+    ]
+    return graph.model(inputs, e=(first, ["batch", parsed.hidden]))
 
 
 def davinci_head(weights: Weights, prefix: str = "heads.davinci.") -> onnx.ModelProto:
@@ -54,15 +71,23 @@ def davinci_head(weights: Weights, prefix: str = "heads.davinci.") -> onnx.Model
     return graph.model(inputs, scores=(graph.op("Concat", logit, *means, axis=-1), ["batch", 3]))
 
 
-def joined(encoder: onnx.ModelProto, head: onnx.ModelProto) -> onnx.ModelProto:
-    """Encoder and head as one graph."""
-    apart = compose.add_prefix(head, "head_", rename_inputs=False, rename_outputs=False)
-    return compose.merge_models(encoder, apart, io_map=[("e", "e")], producer_name="citewell")
-
-
-def join_files(encoder: Path, head: Path, out: Path) -> None:
-    """Writes the joined graph of two files."""
-    onnx.save(joined(onnx.load(encoder), onnx.load(head)), out)
+def joined(*parts: onnx.ModelProto) -> onnx.ModelProto:
+    """The parts as one graph: what one puts out, a later one takes in; inputs of one name are one input."""
+    nodes: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+    inputs: dict[str, onnx.ValueInfoProto] = {}
+    made: set[str] = set()
+    for number, part in enumerate(parts):
+        graph = compose.add_prefix(part, f"part{number}_", rename_inputs=False, rename_outputs=False).graph
+        nodes += graph.node
+        weights += graph.initializer
+        inputs |= {each.name: each for each in graph.input if each.name not in made}
+        made |= {each.name for each in graph.output}
+    whole = helper.make_graph(nodes, "davinci", list(inputs.values()), list(parts[-1].graph.output), weights)
+    model = helper.make_model(whole, opset_imports=parts[0].opset_import, producer_name="citewell")
+    model.ir_version = parts[0].ir_version
+    onnx.checker.check_model(model)
+    return model
 
 
 def as_float32(weights: Mapping[str, Any]) -> Weights:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import torch
 import typer
 from numpy.typing import NDArray
 
@@ -38,7 +39,9 @@ from citewell.reranker.pairs import SPECIAL_TOKENS, PairTokenizer, TokenBudget, 
 from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker, shortened
 
 Logits = NDArray[np.float32]
-PASSES = (0.5, 20), (0.25, 10)
+ROOM = 4 << 30
+"""Bytes for what is kept of candidates: more than the queries have."""
+PASSES = (0.5, 20), (0.3, 10)
 """Two passes that are tried: the share of their budgets that texts have in the first, and how many reach the second."""
 
 
@@ -52,6 +55,8 @@ class Speed:
     budget: TokenBudget
     first_share: float = 1.0
     keep: int = 0
+    known: bool = False
+    """Whether what the first layers make of the candidates is kept from an earlier request."""
 
 
 class Bench:
@@ -61,13 +66,14 @@ class Bench:
         self.texts, self.run, self.lists, self.threads, self._work = texts, run, lists, threads, work
         self.answerable = np.flatnonzero(lists.gold_position < lists.depth).tolist()
         self._folders: dict[Storage, ModelFolder] = {}
-        self._scorers: dict[tuple[Storage, Runtime, Precision], InProcessScorer] = {}
-        self._torch = run.model()
+        self._scorers: dict[tuple[Storage, Runtime, Precision, bool], InProcessScorer] = {}
+        self._logits: dict[Speed, Logits] = {}
+        self._plain = plain(run)
 
     def folder(self, storage: Storage) -> ModelFolder:
         if storage not in self._folders:
             path = self._work / storage
-            export_folder(self.run, path, storage, "davinci", (0, 0, 0))
+            export_folder(self.run, path, storage, "davinci", (0, 0, 0), self.run.settings.budget)
             self._folders[storage] = read_model_folder(path)
         return self._folders[storage]
 
@@ -78,10 +84,11 @@ class Bench:
         return [Candidate(ids[p], 1, rank, self.texts.candidate(query, p)) for rank, p in enumerate(inside, 1)]
 
     def scorer(self, speed: Speed) -> InProcessScorer:
-        key = speed.storage, speed.runtime, speed.precision
+        key = speed.storage, speed.runtime, speed.precision, speed.known
         if key not in self._scorers:
+            room = ROOM if speed.known else 0
             self._scorers[key] = InProcessScorer(
-                self.folder(speed.storage), speed.runtime, speed.precision, self.threads
+                self.folder(speed.storage), speed.runtime, speed.precision, self.threads, kept_bytes=room
             )
         return self._scorers[key]
 
@@ -91,10 +98,12 @@ class Bench:
 
     async def logits(self, speed: Speed, label: str) -> Logits:
         """Logits of every pair; NaN where the cited paper was not retrieved, which no reranker can change."""
-        rows = self.answerable
-        logits = np.full((len(self.lists), self.lists.depth), np.nan, np.float32)
-        logits[rows], _ = await self.rerank(speed, rows, lambda row: _progress(label, row, len(rows)))
-        return logits
+        if speed not in self._logits:
+            rows = self.answerable
+            logits = np.full((len(self.lists), self.lists.depth), np.nan, np.float32)
+            logits[rows], _ = await self.rerank(speed, rows, lambda row: _progress(label, row, len(rows)))
+            self._logits[speed] = logits
+        return self._logits[speed]
 
     async def rerank(
         self, speed: Speed, rows: Sequence[int], on_row: Callable[[int], None]
@@ -130,9 +139,9 @@ class Bench:
         return logits, seconds
 
     def torch_seconds(self, budget: TokenBudget, row: int) -> float:
-        """One request as it would be done without care: fp32, every pair padded to the longest allowed."""
-        import torch
-
+        """One request as it would be done without care: every pair by itself through every layer of the encoder as
+        transformers has it, in fp32, padded to the longest allowed.
+        """
         tokenizer = PairTokenizer.from_file(self.run.path / TOKENIZER, budget)
         candidates = self.candidates(row)
         priors = torch.pow(torch.tensor(self.run.settings.decay), torch.arange(1, len(candidates) + 1))
@@ -143,13 +152,24 @@ class Bench:
         batch = tokenizer.pack(pairs, max(budget.longest, *(pair_length(*pair) for pair in pairs)))
         arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
         with torch.inference_mode():
-            self._torch(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
+            self._plain(*(torch.from_numpy(array) for array in arrays), priors[:, None].repeat(1, 3))
         return time.monotonic() - started
 
 
 def _progress(label: str, row: int, rows: int) -> None:
     if (row + 1) % 10 == 0:
         typer.echo(f"{label}: {row + 1} of {rows} queries", err=True)
+
+
+def plain(run: RunFolder) -> torch.nn.Module:
+    """The run's model with the encoder as transformers has it: every layer reads the whole pair, for every token."""
+    from transformers import AutoConfig, AutoModel
+
+    model = run.model()
+    encoder = AutoModel.from_config(AutoConfig.for_model(**run.encoder_config), add_pooling_layer=False)
+    encoder.load_state_dict(model.encoder.state_dict())
+    model.encoder = encoder
+    return model.eval()
 
 
 def widened(budget: TokenBudget, tokens: int) -> TokenBudget:
@@ -184,7 +204,8 @@ def main(
     out: Annotated[Path | None, typer.Option(help="Markdown file to write.")] = None,
     queries: Annotated[int, typer.Option(help="Queries whose ranking is judged.")] = 150,
     timed: Annotated[int, typer.Option(help="Queries on which systems are timed, in turns.")] = 4,
-    tokens: Annotated[list[int], typer.Option(help="Longer pairs to measure, beside those of training.")] = [192, 256],  # noqa: B006
+    budget: Annotated[str, typer.Option(help="How pairs are cut in serving, such as context=24,candidate=20.")] = "",
+    tokens: Annotated[list[int], typer.Option(help="Longer pairs to measure, beside those served.")] = [192, 256],  # noqa: B006
     threads: int = 2,
 ) -> None:
     """Prints what is slow, what is fast, and what fast costs."""
@@ -194,24 +215,23 @@ def main(
     lists, texts = asked_lists(folder.settings, experiment, queries, lambda what, done, total: None)
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(texts, folder, lists, Path(work), threads)
-        report = asyncio.run(_measure(bench, data.name, timed, tokens))
+        report = asyncio.run(_measure(bench, data.name, timed, folder.settings.budget.changed(budget), tokens))
     print(report)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(report, "utf-8")
 
 
-async def _measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) -> str:
+async def _measure(bench: Bench, name: str, timed: int, own: TokenBudget, tokens: Sequence[int]) -> str:
     try:
-        return await measure(bench, name, timed, tokens)
+        return await measure(bench, name, timed, own, tokens)
     finally:
         await bench.close()
 
 
-async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) -> str:
-    """The report."""
+async def measure(bench: Bench, name: str, timed: int, own: TokenBudget, tokens: Sequence[int]) -> str:
+    """The report; `own` is the budget that is served."""
     lists, rows = bench.lists, bench.answerable[:timed]
-    own = bench.run.settings.budget
     best = Speed(Storage.INT8, Runtime.OPENVINO, Precision.BF16, own)
     forms = {
         "onnxruntime fp32": replace(best, storage=Storage.FP32, runtime=Runtime.ONNXRUNTIME, precision=Precision.FP32),
@@ -236,17 +256,21 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
     length_rows = []
     for budget in [own, *(widened(own, wanted) for wanted in tokens)]:
         length = budget.longest
-        whole = full if budget == own else await bench.logits(replace(best, budget=budget), f"{length} tokens")
-        systems = {"(a)": _careless(bench, budget), "(b)": _timer(bench, replace(best, budget=budget))}
-        cost = {"(b)": whole}
+        fast = replace(best, budget=budget)
+        known = replace(fast, known=True)
+        whole = await bench.logits(fast, f"{length} tokens")
+        again = await bench.logits(known, f"{length} tokens, known")
+        systems = {"(a)": _careless(bench, budget), "(b)": _timer(bench, fast), "(b), known": _timer(bench, known)}
+        cost = {"(b)": whole, "(b), known": again}
         for share, keep in PASSES:
             if round(min(budget.context, budget.candidate) * share) < 8:
                 continue
             label = f"(c) {share:.0%}, then {keep}"
-            first = shortened(budget, share)
-            short = await bench.logits(replace(best, budget=first), f"{length} tokens, {share:.0%} of them")
-            systems[label] = _timer(bench, replace(best, budget=budget, first_share=share, keep=keep))
-            cost[label] = two_passes(short, whole, keep)
+            first = replace(known, budget=shortened(budget, share))
+            cost[label] = two_passes(await bench.logits(first, f"{length} tokens, {share:.0%} of them"), again, keep)
+            systems[label] = _timer(bench, replace(fast, first_share=share, keep=keep))
+            systems[f"{label}, known"] = _timer(bench, replace(known, first_share=share, keep=keep))
+            cost[f"{label}, known"] = cost[label]
         seconds = await _in_turns(systems, rows)
         base = mrr(lists, whole)
         for label, each in seconds.items():
@@ -269,10 +293,12 @@ async def measure(bench: Bench, name: str, timed: int, tokens: Sequence[int]) ->
 
 {markdown_table(["form", "MRR", "change", "largest change of a logit", "ms a request", "pairs/s"], form_rows)}
 
-## Against a request done without care, and in two passes
+## Against a request done without care, and with less work
 
-(a) torch in fp32, every pair padded to the longest allowed (it ranks like the fp32 form); (b) the in-process adapter;
-(c) the same in two passes: texts cut to a share of their budgets for all candidates, whole ones for the best so many.
+(a) torch in fp32, the encoder as transformers has it, every pair by itself and padded to the longest allowed (it ranks
+like the fp32 form); (b) the in-process adapter; (c) the same in two passes: texts cut to a share of their budgets for
+all candidates, whole ones for the best so many. Known: an earlier request had the same candidates, and what the first
+layers make of them was kept.
 
 {markdown_table(header, length_rows)}
 

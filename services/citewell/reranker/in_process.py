@@ -5,24 +5,40 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from citewell.inference.pair_encoder import PairEncoder
 from citewell.inference.sessions import Precision, Runtime, cpu_has_bf16, open_session
-from citewell.reranker.model_files import ENCODER, HEAD, ModelFolder
+from citewell.reranker.model_files import HEAD, PAIRS, SIDES, ModelFolder
 from citewell.reranker.pairs import PairBatch
 from citewell.reranker.scorer import Floats, ScorerInfo
+from citewell.runtime import telemetry
+
+_sides = telemetry.meter.create_counter(
+    "citewell_reranker_sides", description="Queries and candidates read, by whether that was kept from before"
+)
+
+
+def _count(kept: int, computed: int) -> None:
+    _sides.add(kept, {"kept": True})
+    _sides.add(computed, {"kept": False})
 
 
 class InProcessScorer:
     """Computes in one thread of its own, so that the event loop stays free; the runtime uses `threads` cores."""
 
-    def __init__(self, model: ModelFolder, runtime: Runtime, precision: str, threads: int) -> None:
+    def __init__(
+        self, model: ModelFolder, runtime: Runtime, precision: str, threads: int, *, kept_bytes: int = 0
+    ) -> None:
+        """`kept_bytes`: room for what the model made of candidates before."""
         if precision == "auto":
             precision = Precision.BF16 if runtime is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
         wanted = Precision(precision)
-        self._encoder = open_session(model.path / ENCODER, runtime, wanted, threads)
+        described = model.description
+        sides, pairs = (open_session(model.path / name, runtime, wanted, threads) for name in (SIDES, PAIRS))
+        apart = described.apart_layers > 0
+        self._encoder = PairEncoder(sides, pairs, apart=apart, kept_bytes=kept_bytes, on_sides=_count)
         # What is rounded in the head decides between neighbours; it is too small to be worth rounding.
         self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads)
         self._thread = ThreadPoolExecutor(1, "scorer")
-        described = model.description
         self.info = ScorerInfo(
             described.name, f"{model.hash}-{wanted}", f"{runtime} {wanted}, {described.precision} weights",
             described.hidden, described.budget.window,
@@ -33,13 +49,7 @@ class InProcessScorer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._score, batch, priors)
 
     def _score(self, batch: PairBatch, priors: Floats) -> Floats:
-        (e,) = self._encoder.run(
-            {
-                "input_ids": batch.input_ids,
-                "attention_mask": batch.attention_mask,
-                "token_type_ids": batch.token_type_ids,
-            }
-        )
+        e = self._encoder.encode(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         (scores,) = self._head.run({"e": e, "prior": priors[:, None]})
         return scores
 

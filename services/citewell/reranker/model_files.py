@@ -1,6 +1,6 @@
-"""A DAVINCI model folder as it is served: two graphs, a tokeniser, and how pairs were cut in training.
+"""A DAVINCI model folder as it is served: three graphs, a tokeniser, and how pairs were cut in training.
 
-encoder.onnx  head.onnx  tokenizer.json  davinci.json     written by `citewell export davinci`
+sides.onnx  pairs.onnx  head.onnx  tokenizer.json  davinci.json     written by `citewell export davinci`
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from citewell.reranker.pairs import TokenBudget
 
-ENCODER, HEAD, TOKENIZER, DESCRIPTION = "encoder.onnx", "head.onnx", "tokenizer.json", "davinci.json"
+SIDES, PAIRS, HEAD = GRAPHS = "sides.onnx", "pairs.onnx", "head.onnx"
+TOKENIZER, DESCRIPTION = "tokenizer.json", "davinci.json"
 
 
 class RerankerUnusable(ValueError):
@@ -35,6 +36,8 @@ class ModelDescription:
     """How the weights are stored."""
     training_cut_off: tuple[int, int, int]
     """The last day its training data may know of: year, month, day."""
+    apart_layers: int = 0
+    """The first layers, which read query and candidate apart."""
 
     def write(self, folder: Path) -> None:
         """Writes davinci.json."""
@@ -54,7 +57,7 @@ class ModelFolder:
 def read_model_folder(path: Path) -> ModelFolder:
     """Reads a folder, or raises RerankerUnusable naming the file at fault."""
     digest = hashlib.sha256()
-    for name in (ENCODER, HEAD, TOKENIZER, DESCRIPTION):
+    for name in (*GRAPHS, TOKENIZER, DESCRIPTION):
         if not (path / name).is_file():
             raise RerankerUnusable(f"{path} has no {name}: write the folder with `citewell export davinci`")
         with (path / name).open("rb") as file:

@@ -8,7 +8,7 @@ tokenised apart, so that each is done once and may be cached.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,15 @@ class TokenBudget:
     def longest(self) -> int:
         """Tokens of a pair whose every field is full, the special ones included; a longer title makes a longer pair."""
         return self.context + self.query_title + self.query_abstract + self.candidate + self.mentions + SPECIAL_TOKENS
+
+    def changed(self, fields: str) -> TokenBudget:
+        """The budget with some fields at other values, such as "context=24,candidate=20"."""
+        parts = (each.partition("=") for each in fields.split(",") if each)
+        values = {name.strip(): tokens.strip() for name, _, tokens in parts}
+        for name, tokens in values.items():
+            if name not in self.__dataclass_fields__ or not tokens.isdecimal():
+                raise ValueError(f"{name}={tokens} is no field of a budget with its tokens, such as candidate=20")
+        return replace(self, **{name: int(tokens) for name, tokens in values.items()})
 
     @property
     def query_half(self) -> int:

@@ -165,7 +165,8 @@ async def _open_scorer(model: ModelFolder, settings: RerankerSettings) -> PairSc
         )
     from citewell.reranker.in_process import InProcessScorer
 
-    return InProcessScorer(model, settings.runtime, settings.precision, settings.threads)
+    kept_bytes = settings.kept_mebibytes << 20
+    return InProcessScorer(model, settings.runtime, settings.precision, settings.threads, kept_bytes=kept_bytes)
 
 
 def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:

@@ -16,11 +16,12 @@ import onnx
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from citewell.inference.davinci_graph import as_float32, davinci_encoder, davinci_head, joined
+from citewell.inference.davinci_graph import as_float32, davinci_head, davinci_pairs, davinci_sides, joined
 from citewell.inference.quantization import with_int8_weights
 from citewell.lab.davinci.model import Variant, parse_heads
 from citewell.lab.davinci.runs import RunFolder
-from citewell.reranker.model_files import ENCODER, HEAD, TOKENIZER, ModelDescription
+from citewell.reranker.model_files import GRAPHS, TOKENIZER, ModelDescription
+from citewell.reranker.pairs import TokenBudget
 
 
 class Storage(StrEnum):
@@ -35,10 +36,16 @@ class Storage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """A model as two graphs."""
+    """A model as its graphs."""
 
-    encoder: onnx.ModelProto
+    sides: onnx.ModelProto
+    pairs: onnx.ModelProto
     head: onnx.ModelProto
+
+    @property
+    def parts(self) -> tuple[onnx.ModelProto, ...]:
+        """In the order they are computed."""
+        return self.sides, self.pairs, self.head
 
 
 def build_graphs(run: RunFolder, storage: Storage) -> Graphs:
@@ -49,32 +56,35 @@ def build_graphs(run: RunFolder, storage: Storage) -> Graphs:
     variant, _ = parse_heads(settings.heads, settings.loss)[name]
     if variant is not Variant.DAVINCI:
         raise ValueError(f"the run's first head is {name!r}; only the full model (davinci) can be exported")
-    encoder = davinci_encoder(run.encoder_config, weights)
-    if storage is Storage.INT8:
-        encoder = with_int8_weights(encoder)
-    elif storage is Storage.FP16:
-        encoder = _in_fp16(encoder)
-    return Graphs(encoder, davinci_head(weights, f"heads.{name}."))
+    store = {Storage.FP32: lambda graph: graph, Storage.FP16: _in_fp16, Storage.INT8: with_int8_weights}[storage]
+    sides, pairs = (store(write(run.encoder_config, weights)) for write in (davinci_sides, davinci_pairs))
+    return Graphs(sides, pairs, davinci_head(weights, f"heads.{name}."))
 
 
 def _in_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     from onnxruntime.transformers.float16 import convert_float_to_float16
+    from onnxruntime.transformers.onnx_model import OnnxModel
 
-    converted: onnx.ModelProto = convert_float_to_float16(model, keep_io_types=True)
-    return converted
+    converted = OnnxModel(convert_float_to_float16(model, keep_io_types=True))
+    converted.topological_sort()  # the casts of inputs come last, which the checker refuses
+    sorted_model: onnx.ModelProto = converted.model
+    return sorted_model
 
 
-def export_folder(run: RunFolder, out: Path, storage: Storage, name: str, cut_off: tuple[int, int, int]) -> None:
-    """Writes the folder the reranker serves from."""
+def export_folder(
+    run: RunFolder, out: Path, storage: Storage, name: str, cut_off: tuple[int, int, int], budget: TokenBudget
+) -> None:
+    """Writes the folder the reranker serves from; `budget` says how it is to cut pairs."""
     graphs = build_graphs(run, storage)
     out.mkdir(parents=True, exist_ok=True)
-    onnx.save(graphs.encoder, out / ENCODER)
-    onnx.save(graphs.head, out / HEAD)
+    for graph, file in zip(graphs.parts, GRAPHS, strict=True):
+        onnx.save(graph, out / file)
     shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
     settings = run.settings
     hidden = int(run.encoder_config["hidden_size"])
-    mentions = settings.mentions if settings.budget.mentions else 0
-    ModelDescription(name, settings.budget, mentions, settings.decay, hidden, storage.value, cut_off).write(out)
+    mentions = settings.mentions if budget.mentions else 0
+    apart = run.encoder_config.get("apart_layers", 0)
+    ModelDescription(name, budget, mentions, settings.decay, hidden, storage.value, cut_off, apart).write(out)
 
 
 def export_triton_version(run: RunFolder, repository: Path, model: str, version: int, storage: Storage) -> Path:
@@ -82,7 +92,7 @@ def export_triton_version(run: RunFolder, repository: Path, model: str, version:
     graphs = build_graphs(run, storage)
     folder = repository / model / str(version)
     folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(joined(graphs.encoder, graphs.head), folder / "model.onnx")
+    onnx.save(joined(*graphs.parts), folder / "model.onnx")
     return folder
 
 
@@ -93,7 +103,7 @@ def parity(run: RunFolder, graphs: Graphs, lengths: tuple[int, ...] = (16, 48, 1
 
     model = run.model()
     rng = np.random.default_rng(0)
-    session = onnxruntime.InferenceSession(joined(graphs.encoder, graphs.head).SerializeToString())
+    session = onnxruntime.InferenceSession(joined(*graphs.parts).SerializeToString())
     worst = 0.0
     for length in (min(length, run.encoder_config["max_position_embeddings"]) for length in lengths):
         ids = rng.integers(4, run.encoder_config["vocab_size"], (8, length))

@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.bert.modeling_bert import BertLayer
 
+from citewell.inference.bert_graph import check_apart
 from citewell.lab.davinci.priors import PriorKind
 
 
@@ -158,21 +161,23 @@ class Reranker(nn.Module):
             return self.judge(e, priors)
 
 
-def load_encoder(name_or_folder: str, layers: int = 0) -> nn.Module:
+def load_encoder(name_or_folder: str, layers: int = 0, apart: Mapping[str, Any] | None = None) -> nn.Module:
     """Any Hugging Face encoder; "minilm" is the one from the Python package, so that nothing is downloaded.
 
     `layers` > 0 keeps the first ones only (BERT family): the upper ones hold what a sentence encoder learned to pool,
-    which a cross-encoder unlearns.
+    which a cross-encoder unlearns. `apart`: the configuration of an `ApartBert`.
     """
     folder = minilm_folder() if name_or_folder == "minilm" else name_or_folder
     depth = {"num_hidden_layers": layers} if layers else {}
     encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, **depth)
-    return for_first_token(encoder)
+    for name, value in (apart or {}).items():
+        setattr(encoder.config, name, value)
+    return as_reranker_reads(encoder)
 
 
 def blank_encoder(config: Mapping[str, Any]) -> nn.Module:
     """An encoder of this configuration whose weights are still to be loaded."""
-    return for_first_token(AutoModel.from_config(AutoConfig.for_model(**config)))
+    return as_reranker_reads(AutoModel.from_config(AutoConfig.for_model(**config)))
 
 
 class FirstTokenLayer(BertLayer):  # type: ignore[misc]  # transformers has no types
@@ -191,12 +196,56 @@ class FirstTokenLayer(BertLayer):  # type: ignore[misc]  # transformers has no t
         return out
 
 
-def for_first_token(encoder: nn.Module) -> nn.Module:
+class ApartBert(BertModel):  # type: ignore[misc]  # transformers has no types
+    """BERT whose first layers read query and candidate apart, as if each were alone; only the others see the pair.
+
+    What those layers make of a candidate then depends on nothing else, and serving keeps it (PreTTR and DeFormer do
+    the same). Each side has its own positions: in a pair the candidate's would depend on the length of the query.
+    """
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> BaseModelOutput:
+        asked = (attention_mask * (1 - token_type_ids)).sum(1)
+        query, query_mask = _cut(input_ids, torch.zeros_like(asked), asked)
+        candidate, candidate_mask = _cut(input_ids, asked, token_type_ids.sum(1))
+        # A query stands in many pairs of a batch.
+        unique, place = torch.unique(query, dim=0, return_inverse=True)
+        unique_mask = torch.zeros_like(unique).index_copy(0, place, query_mask)
+        both = torch.cat((self._side(0, unique, unique_mask)[place], self._side(1, candidate, candidate_mask)), dim=1)
+        mask = torch.cat((query_mask, candidate_mask), dim=1)
+        return BaseModelOutput(last_hidden_state=self._through(both, mask, slice(self.config.apart_layers, None)))
+
+    def _side(self, kind: int, ids: Tensor, mask: Tensor) -> Tensor:
+        positions = self.config.side_positions
+        places = torch.arange(ids.shape[1], device=ids.device).clamp(max=positions[kind] - 1) + kind * positions[0]
+        states = self.embeddings(input_ids=ids, token_type_ids=torch.full_like(ids, kind), position_ids=places[None])
+        return self._through(states, mask, slice(0, self.config.apart_layers))
+
+    def _through(self, states: Tensor, mask: Tensor, layers: slice) -> Tensor:
+        wide = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=mask)
+        for layer in self.encoder.layer[layers]:
+            states = layer(states, wide)
+        return states
+
+
+def _cut(ids: Tensor, starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """`counts` tokens of each row from `starts` on, padded with 0, and their mask."""
+    steps = torch.arange(int(counts.max()), device=ids.device)
+    mask = (steps < counts[:, None]).long()
+    return ids.gather(1, (starts[:, None] + steps).clamp(max=ids.shape[1] - 1)) * mask, mask
+
+
+def as_reranker_reads(encoder: nn.Module) -> nn.Module:
     """The encoder without what only other tokens need, nor the pooler, which eq. 7 replaces by its own layers."""
     if getattr(encoder, "pooler", None) is not None:
         encoder.register_module("pooler", None)
     if isinstance(encoder, BertModel):
         encoder.encoder.layer[-1].__class__ = FirstTokenLayer
+    config: Any = encoder.config
+    if getattr(config, "apart_layers", 0):
+        check_apart(config.to_dict())
+        if not isinstance(encoder, BertModel):
+            raise ValueError(f"apart_layers is {config.apart_layers}; only BERT encoders can read the sides apart")
+        encoder.__class__ = ApartBert
     return encoder
 
 

@@ -48,11 +48,11 @@ class RunFolder:
         """Pairs as the model was trained to read them, or cut to another budget."""
         return PairTokenizer.from_file(self.path / "tokenizer.json", budget or self.settings.budget)
 
-    def model(self) -> Reranker:
-        """The model with the weights that were kept, ready to score."""
-        settings = self.settings
+    def model(self, apart: Mapping[str, Any] | None = None) -> Reranker:
+        """The model with the weights that were kept, ready to score, or to learn to read the sides `apart`."""
+        settings, config = self.settings, {**self.encoder_config, **(apart or {})}
         variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
-        model = Reranker(blank_encoder(self.encoder_config), variants, settings.head_size)
+        model = Reranker(blank_encoder(config), variants, settings.head_size)
         model.load_state_dict(load_file(self.weights))
         return model.eval()
 

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from citewell.inference.batches import token_batches
-from citewell.inference.bert_graph import INPUTS
-from citewell.inference.davinci_graph import as_float32, davinci_encoder
+from citewell.inference.davinci_graph import as_float32, davinci_pairs, davinci_sides
+from citewell.inference.pair_encoder import PairEncoder
 from citewell.inference.sessions import Precision, Runtime, open_session
 from citewell.lab.davinci.batches import Batch, PairBatches
 from citewell.lab.davinci.model import Reranker
@@ -24,6 +24,7 @@ from citewell.lab.davinci.priors import Floats
 
 _TOKENS = 8192
 """Tokens a forward pass holds, padding included."""
+_KEPT_BYTES = 2 << 30
 _BLOCK = 20
 """Queries computed between two writes."""
 
@@ -63,14 +64,12 @@ def served_encode(config: Mapping[str, Any], model: Reranker, precision: Precisi
     """e as it is computed in serving, on OpenVINO: the last layer for the first token only, twice as fast here."""
     weights = as_float32({name: tensor.cpu().numpy() for name, tensor in model.state_dict().items()})
     with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "encoder.onnx"
-        onnx.save(davinci_encoder(config, weights), graph)
-        session = open_session(graph, Runtime.OPENVINO, precision, threads)
-
-    def encode(*arrays: NDArray[np.int64]) -> Floats:
-        return session.run(dict(zip(INPUTS, arrays, strict=True)))[0]
-
-    return encode
+        sessions = []
+        for number, write in enumerate((davinci_sides, davinci_pairs)):
+            graph = Path(folder) / f"{number}.onnx"
+            onnx.save(write(config, weights), graph)
+            sessions.append(open_session(graph, Runtime.OPENVINO, precision, threads))
+    return PairEncoder(*sessions, apart=config.get("apart_layers", 0) > 0, kept_bytes=_KEPT_BYTES).encode
 
 
 def score_lists(model: Reranker, pairs: PairBatches, encode: Encode) -> dict[str, HeadScores]:
@@ -101,7 +100,8 @@ def score_cached(
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, HeadScores]:
     """The same, block by block; what `folder` holds of this model on these lists is not computed again."""
-    weights = hashlib.blake2b(digest_size=16)
+    config: Any = model.encoder.config
+    weights = hashlib.blake2b(str(getattr(config, "apart_layers", 0) or "").encode(), digest_size=16)
     for name, tensor in model.state_dict().items():
         weights.update(name.encode() + tensor.cpu().numpy().tobytes())
     blocks = []

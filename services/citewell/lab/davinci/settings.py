@@ -21,6 +21,10 @@ class TrainSettings:
     """ENC2: "minilm" (from its Python package), a folder, or a Hugging Face id ("allenai/scibert_scivocab_uncased")."""
     layers: int = 0
     """How many of its layers to keep, from the first; 0 keeps all."""
+    apart_layers: int = 0
+    """How many of them, from the first, read query and candidate apart: what they make of a candidate can be kept."""
+    side_positions: tuple[int, int] = (256, 256)
+    """With layers apart: positions of the query and of the candidate; a longer side's tail stands at the last."""
     heads: tuple[str, ...] = ("davinci",)
     """The first is the model; others are rivals trained on the same encoder and pairs. `variant` or `variant+loss`."""
     start_from: str = ""
@@ -51,6 +55,9 @@ class TrainSettings:
     """λ of eq. 6."""
     sampling: NegativeSampling = field(default_factory=NegativeSampling)
     budget: TokenBudget = field(default_factory=TokenBudget)
+    shares: tuple[float, ...] = (1.0,)
+    """Batches are cut to these shares of the budget in turn: a model that has read short texts ranks by them in a first
+    pass."""
     mentions: int = 2
     """How many citing contexts share the budget's `mentions` tokens."""
     steps: int = 600
@@ -78,6 +85,11 @@ class TrainSettings:
     device: str = "cpu"
     seed: int = 13
 
+    @property
+    def apart(self) -> dict[str, Any]:
+        """What an encoder's configuration says of layers that read the sides apart."""
+        return {"apart_layers": self.apart_layers, "side_positions": self.side_positions} if self.apart_layers else {}
+
     def to_json(self) -> str:
         """The settings as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=2)
@@ -88,5 +100,7 @@ class TrainSettings:
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         stored["sampling"] = NegativeSampling(**stored.get("sampling", {}))
         stored["budget"] = TokenBudget(**stored.get("budget", {}))
+        stored["side_positions"] = tuple(stored.get("side_positions", cls().side_positions))
+        stored["shares"] = tuple(stored.get("shares", cls().shares))
         stored["heads"] = tuple(stored.get("heads", cls().heads))
         return cls(**stored)

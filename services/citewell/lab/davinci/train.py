@@ -26,6 +26,7 @@ from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.scoring import score_lists, torch_encode
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts
+from citewell.reranker.rerank import shortened
 
 OnProgress = Callable[[dict[str, Any]], None]
 
@@ -70,8 +71,12 @@ class _Trainer:
         self.model = _new_model(settings).to(self.device)
         self.optimizer = torch.optim.AdamW(_parameter_groups(self.model, settings))
         lengths = np.array([len(data.texts.data.contexts.texts[int(row)]) for row in data.lists.queries], np.int32)
-        pairs = PairBatches(data.lists, data.texts, self.tokenizer, settings.decay)
-        self.batches = TrainingBatches(pairs, settings.sampling, settings.queries_per_batch, lengths, settings.seed)
+        tokenizers = [run.tokenizer(shortened(settings.budget, share)) for share in settings.shares]
+        pairs = [PairBatches(data.lists, data.texts, each, settings.decay) for each in tokenizers]
+        self.batches = [
+            TrainingBatches(each, settings.sampling, settings.queries_per_batch, lengths, settings.seed)
+            for each in pairs
+        ]
         self.step, self.best, self.stale = 0, -1.0, 0
         self.entries: list[dict[str, Any]] = []
         if run.checkpoint.exists():
@@ -111,7 +116,7 @@ class _Trainer:
 
     def _losses(self, number: int) -> dict[str, Tensor]:
         settings = self.settings
-        batch = self.batches.batch(number).tensors(self.device)
+        batch = self.batches[number % len(self.batches)].batch(number).tensors(self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
             outputs: dict[str, HeadOutput] = self.model(*batch)
         width = 1 + settings.sampling.count
@@ -156,9 +161,9 @@ def _encoder_files(settings: TrainSettings) -> tuple[Path, dict[str, Any]]:
     """The tokeniser's file and the configuration of the encoder a run starts from."""
     if settings.start_from:
         source = RunFolder(Path(settings.start_from))
-        return source.path / "tokenizer.json", source.encoder_config
+        return source.path / "tokenizer.json", source.encoder_config | settings.apart
     folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
-    encoder: Any = load_encoder(settings.encoder, settings.layers)
+    encoder: Any = load_encoder(settings.encoder, settings.layers, settings.apart)
     if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files lie in the hub's cache
         from huggingface_hub import hf_hub_download
 
@@ -170,8 +175,9 @@ def _new_model(settings: TrainSettings) -> Reranker:
     torch.manual_seed(settings.seed)
     variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
     if not settings.start_from:
-        return Reranker(load_encoder(settings.encoder, settings.layers), variants, settings.head_size)
-    source = RunFolder(Path(settings.start_from)).model()
+        encoder = load_encoder(settings.encoder, settings.layers, settings.apart)
+        return Reranker(encoder, variants, settings.head_size)
+    source = RunFolder(Path(settings.start_from)).model(settings.apart)
     model = Reranker(source.encoder, variants, settings.head_size)
     for name in settings.heads:
         if name in source.heads:
