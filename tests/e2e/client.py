@@ -63,7 +63,7 @@ class Client:
     def settled(self, token: str, seconds: float = DEADLINE) -> ingestion_pb2.GetPublicationStatusResponse:
         """What became of an event, once it is in every answer or dead."""
         request = ingestion_pb2.GetPublicationStatusRequest(token=token, wait=True)
-        return self.ingestion.GetPublicationStatus(request, timeout=seconds)
+        return self.ingestion.GetPublicationStatus(request, timeout=seconds, wait_for_ready=True)
 
 
 @dataclass(frozen=True, slots=True)
