@@ -41,7 +41,7 @@ from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker,
 Logits = NDArray[np.float32]
 ROOM = 4 << 30
 """Bytes for what is kept of candidates: more than the queries have."""
-PASSES = (0.5, 20), (0.3, 10)
+PASSES = (0.5, 20), (0.3, 5)
 """Two passes that are tried: the share of their budgets that texts have in the first, and how many reach the second."""
 
 
@@ -118,7 +118,9 @@ class Bench:
             tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
             # Nothing is kept: every request pays for its candidates' tokens.
             passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
-        queue = PairQueue(self.scorer(speed), passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
+        scorer = self.scorer(speed)
+        limits = QueueLimits(1024, 1000, scorer.streams)
+        queue = PairQueue(scorer, passes[-1].tokenizer.pack, limits, time.monotonic)
         queue.start()
         reranker = Reranker(queue, passes, model.description.decay, time.monotonic)
         logits, seconds = np.full((len(rows), self.lists.depth), np.nan, np.float32), []
