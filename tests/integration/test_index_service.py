@@ -179,7 +179,9 @@ async def test_a_restart_is_waited_for_within_the_deadline(folder: Path) -> None
         asked = asyncio.create_task(call(stub.Search, request))  # nobody listens now
         async with serving(folder, port=port):
             after = await asked
-    assert after.papers == before.papers
+    # Scores come from the store or from its copy in memory, whichever is ready: the last digit may differ.
+    assert [each.paper.id for each in after.papers] == [each.paper.id for each in before.papers]
+    np.testing.assert_allclose([each.score for each in after.papers], [each.score for each in before.papers], rtol=1e-5)
 
 
 async def test_a_full_disk_refuses_writes_and_keeps_answering(folder: Path) -> None:

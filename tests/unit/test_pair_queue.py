@@ -22,7 +22,6 @@ from citewell.runtime.errors import DeadlineExceeded, Overloaded, Unavailable
 class GatedScorer:
     """Scores a pair by its first token; computes only when let, so that a test decides who waits."""
 
-    streams = 1
     info = ScorerInfo("gated", "0", "test", 1, 64)
 
     def __init__(self, *, open_: bool = True) -> None:

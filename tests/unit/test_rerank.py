@@ -26,7 +26,6 @@ BUDGET = TokenBudget(context=16, query_title=4, query_abstract=0, candidate=20, 
 class LengthScorer:
     """Prefers long candidates: the logit is the number of real tokens."""
 
-    streams = 1
     info = ScorerInfo("length", "0", "test", 1, 64)
 
     def __init__(self) -> None:

@@ -118,9 +118,7 @@ class Bench:
             tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
             # Nothing is kept: every request pays for its candidates' tokens.
             passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
-        scorer = self.scorer(speed)
-        limits = QueueLimits(1024, 1000, scorer.streams)
-        queue = PairQueue(scorer, passes[-1].tokenizer.pack, limits, time.monotonic)
+        queue = PairQueue(self.scorer(speed), passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
         queue.start()
         reranker = Reranker(queue, passes, model.description.decay, time.monotonic)
         logits, seconds = np.full((len(rows), self.lists.depth), np.nan, np.float32), []

@@ -23,9 +23,7 @@ def _count(kept: int, computed: int) -> None:
 
 
 class InProcessScorer:
-    """Computes in threads of its own, so that the event loop stays free. OpenVINO computes a batch on each of `threads`
-    cores, ONNX Runtime one on all of them.
-    """
+    """Computes in one thread of its own, so that the event loop stays free; the runtime uses `threads` cores."""
 
     def __init__(
         self, model: ModelFolder, runtime: Runtime, precision: str, threads: int, *, kept_bytes: int = 0
@@ -35,15 +33,12 @@ class InProcessScorer:
             precision = Precision.BF16 if runtime is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
         wanted = Precision(precision)
         described = model.description
-        sides, pairs = (
-            open_session(model.path / name, runtime, wanted, threads, side_by_side=True) for name in (SIDES, PAIRS)
-        )
+        sides, pairs = (open_session(model.path / name, runtime, wanted, threads) for name in (SIDES, PAIRS))
         apart = described.apart_layers > 0
         self._encoder = PairEncoder(sides, pairs, apart=apart, kept_bytes=kept_bytes, on_sides=_count)
         # What is rounded in the head decides between neighbours; it is too small to be worth rounding.
-        self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads, side_by_side=True)
-        self.streams = pairs.streams
-        self._threads = ThreadPoolExecutor(self.streams, "scorer")
+        self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads)
+        self._thread = ThreadPoolExecutor(1, "scorer")
         self.info = ScorerInfo(
             described.name, f"{model.hash}-{wanted}", f"{runtime} {wanted}, {described.precision} weights",
             described.hidden, described.budget.window,
@@ -51,7 +46,7 @@ class InProcessScorer:
 
     async def score(self, batch: PairBatch, priors: Floats) -> Floats:
         """See PairScorer."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._score, batch, priors)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._score, batch, priors)
 
     def _score(self, batch: PairBatch, priors: Floats) -> Floats:
         e = self._encoder.encode(batch.input_ids, batch.attention_mask, batch.token_type_ids)
@@ -62,5 +57,5 @@ class InProcessScorer:
         """It is in this process: it can always score."""
 
     async def close(self) -> None:
-        """Waits for the batches in hand."""
-        await asyncio.to_thread(self._threads.shutdown)
+        """Waits for the batch in hand."""
+        await asyncio.to_thread(self._thread.shutdown)

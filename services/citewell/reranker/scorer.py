@@ -33,10 +33,6 @@ class PairScorer(Protocol):
     @property
     def info(self) -> ScorerInfo: ...
 
-    @property
-    def streams(self) -> int:
-        """How many batches it computes side by side."""
-
     async def score(self, batch: PairBatch, priors: Floats) -> Floats:
         """`[pairs, 3]`: logit, text gate, prior gate of every pair. Raises Unavailable when out of reach."""
 

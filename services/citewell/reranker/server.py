@@ -65,9 +65,7 @@ class RerankerServer(RerankerServiceServicer):
         settings = self._settings
         self._scorer = scorer = await _open_scorer(self._model, settings)
         passes = _passes(self._model, settings)
-        limits = QueueLimits(
-            settings.batch_tokens, settings.waiting_pairs, settings.batches_in_flight or scorer.streams
-        )
+        limits = QueueLimits(settings.batch_tokens, settings.waiting_pairs, settings.batches_in_flight)
         self._queue = PairQueue(scorer, passes[-1].tokenizer.pack, limits, time.monotonic, _record)
         telemetry.meter.create_observable_gauge("citewell_reranker_waiting_pairs", callbacks=[self._waiting])
         self._queue.start()

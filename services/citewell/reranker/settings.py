@@ -50,11 +50,10 @@ class RerankerSettings(ServiceSettings):
     """A batch that takes Triton longer has failed."""
     default_depth: int = Field(50, ge=1, le=1000)
     """Candidates scored where a request names no depth."""
-    batch_tokens: int = Field(1024, ge=64)
-    """Padded tokens of a batch. 1,024 share a request out to several cores; a GPU wants 32,768 or more."""
-    batches_in_flight: int = Field(0, ge=0, le=64)
-    """Batches computed at a time; 0 = one a core in process (OpenVINO), 3 with Triton: one more than the instances of
-    its configuration, so that none waits."""
+    batch_tokens: int = Field(2048, ge=64)
+    """Padded tokens of a batch. 2,048 keeps two cores busy; a GPU wants 32,768 or more."""
+    batches_in_flight: int = Field(1, ge=1, le=64)
+    """Batches computed at a time: 1 in process; with Triton one more than its instances, so that none waits."""
     waiting_pairs: int = Field(200, ge=0)
     """Pairs that may wait for a batch; what would exceed it is refused with RESOURCE_EXHAUSTED. Room for four requests
     of the default depth: what is accepted never waits for more."""

@@ -27,9 +27,6 @@ _CHECK_SECONDS = 2.0
 class TritonScorer:
     """Sends each batch as one request `[pairs, bucket]`; cancelling the call cancels it on the server."""
 
-    streams = 3
-    """One more than the instances of the config.pbtxt that ships, so that none waits."""
-
     def __init__(
         self,
         model: ModelFolder,
