@@ -112,6 +112,14 @@ def test_a_served_folder_becomes_a_triton_version_that_scores_the_same(run: RunF
     np.testing.assert_allclose(whole[0], apart[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("budget", ["candidate=few", "words=9", "context=2"])
+def test_the_command_refuses_a_budget_that_is_none(run: RunFolder, tmp_path: Path, budget: str) -> None:
+    told = CliRunner().invoke(app, ["davinci", str(run.path), "--out", str(tmp_path / "served"), "--budget", budget])
+    assert told.exit_code == 2
+    assert "--budget" in told.output
+    assert not (tmp_path / "served").exists()
+
+
 def test_the_command_refuses_what_is_no_run(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["davinci", str(tmp_path), "--out", str(tmp_path / "served")])
     assert told.exit_code == 2

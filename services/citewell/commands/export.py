@@ -56,6 +56,7 @@ def davinci(
 ) -> None:
     """Write a trained DAVINCI as ONNX, after comparing it with torch."""
     try:
+        from citewell.commands.rerank import asked_budget
         from citewell.lab.davinci.export import Storage, build_graphs, export_folder, export_triton_version, parity
         from citewell.lab.davinci.runs import RunFolder
     except ImportError as error:
@@ -64,12 +65,13 @@ def davinci(
     folder = RunFolder(run)
     if not folder.weights.is_file():
         raise typer.BadParameter(f"{run} is no run folder: it has no {folder.weights.name}", param_hint="RUN")
+    served = asked_budget(folder.settings.budget, budget)
     year, month, day = (int(part) for part in cut_off.split("-"))
     difference = parity(folder, build_graphs(folder, Storage.FP32))
     print(f"torch and ONNX in fp32 differ by at most {difference:.1e}")
     if difference > _PARITY:
         raise typer.BadParameter(f"that is more than {_PARITY:.0e}: nothing was written")
-    export_folder(folder, out, Storage(storage), name, (year, month, day), folder.settings.budget.changed(budget))
+    export_folder(folder, out, Storage(storage), name, (year, month, day), served)
     print(f"wrote {out} ({sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB)")
     if triton:
         print(f"wrote {export_triton_version(folder, triton, triton_model, version, Storage(triton_storage))}")

@@ -11,6 +11,15 @@ from rich.markdown import Markdown
 from rich.progress import Progress
 
 from citewell.lab.protocol import Mode
+from citewell.reranker.pairs import TokenBudget
+
+
+def asked_budget(trained: TokenBudget, fields: str) -> TokenBudget:
+    """The budget of training with what `--budget` changes; says what is wrong with it."""
+    try:
+        return trained.changed(fields)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}", param_hint="--budget") from None
 
 
 def rerank(
@@ -48,7 +57,7 @@ def rerank(
 
     folder, console = RunFolder(run), Console()
     settings, model = folder.settings, folder.model()
-    tokenizer = folder.tokenizer(settings.budget.changed(budget))
+    tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
     with Progress(console=console) as bars:
         tasks = {}
 

@@ -37,9 +37,11 @@ def check_apart(config: Mapping[str, Any]) -> None:
     apart, layers = config.get("apart_layers", 0), config["num_hidden_layers"]
     if not 0 <= apart < layers:
         raise ValueError(f"apart_layers is {apart}; it must be at least 0 and below the encoder's {layers} layers")
+    if not apart:
+        return
     query, candidate = config.get("side_positions", (0, 0))
     known = config["max_position_embeddings"]
-    if apart and not (query > 0 < candidate and query + candidate <= known):
+    if not (query > 0 < candidate and query + candidate <= known):
         raise ValueError(
             f"side_positions is {query}, {candidate}; each must be positive, and both together at most {known}"
         )

@@ -6,7 +6,6 @@ pairs ─▶ sides ─▶ states: kept ones, and those of new sides (a query onc
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -25,7 +24,7 @@ _Kept = NDArray[np.float16]
 
 
 class PairEncoder:
-    """Two graphs of `davinci_graph` as one encoder. Safe to call from several threads."""
+    """Two graphs of `davinci_graph` as one encoder. Not for two threads at once."""
 
     def __init__(
         self,
@@ -40,7 +39,6 @@ class PairEncoder:
         self._sides, self._pairs, self._apart, self._on_sides = sides, pairs, apart, on_sides
         self._kept: OrderedDict[Side, _Kept] = OrderedDict()
         self._bytes, self._most_bytes = 0, kept_bytes
-        self._lock = threading.Lock()
 
     def encode(self, input_ids: Ints, attention_mask: Ints, token_type_ids: Ints) -> Floats:
         """e of each pair, `[pairs, d_enc]`."""
@@ -71,15 +69,13 @@ class PairEncoder:
 
     def _of(self, sides: Sequence[Side]) -> dict[Side, _Kept]:
         """The states of each side, computed where they are not kept."""
-        with self._lock:
-            found = {side: self._kept[side] for side in sides if side in self._kept}
+        found = {side: self._kept[side] for side in sides if side in self._kept}
         new = list(dict.fromkeys(side for side in sides if side not in found))
         for kind in (0, 1):
             found |= self._read([side for side in new if side[0] == kind])
         self._on_sides(len(found) - len(new), len(new))
-        with self._lock:
-            for side in found:
-                self._keep(side, found[side])
+        for side in found:
+            self._keep(side, found[side])
         return found
 
     def _read(self, sides: Sequence[Side]) -> dict[Side, _Kept]:

@@ -25,6 +25,7 @@ from citewell.lab.davinci.priors import Floats
 _TOKENS = 8192
 """Tokens a forward pass holds, padding included."""
 _KEPT_BYTES = 2 << 30
+"""Room for what the layers apart make of candidates: lists of one split share many."""
 _BLOCK = 20
 """Queries computed between two writes."""
 
@@ -101,7 +102,8 @@ def score_cached(
 ) -> dict[str, HeadScores]:
     """The same, block by block; what `folder` holds of this model on these lists is not computed again."""
     config: Any = model.encoder.config
-    weights = hashlib.blake2b(str(getattr(config, "apart_layers", 0) or "").encode(), digest_size=16)
+    apart = getattr(config, "apart_layers", 0)  # the same weights read pairs in two ways
+    weights = hashlib.blake2b(f"apart={apart}".encode() if apart else b"", digest_size=16)
     for name, tensor in model.state_dict().items():
         weights.update(name.encode() + tensor.cpu().numpy().tobytes())
     blocks = []

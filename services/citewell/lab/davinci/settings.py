@@ -15,7 +15,7 @@ from citewell.reranker.pairs import TokenBudget
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """How to train; the defaults are those of the shipped model."""
+    """How to train; deploy/docs/davinci-training.md has the settings of the model that ships."""
 
     encoder: str = "minilm"
     """ENC2: "minilm" (from its Python package), a folder, or a Hugging Face id ("allenai/scibert_scivocab_uncased")."""
