@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ class Held:
 
     def __init__(self, session: Session) -> None:
         self._session, self.inputs, self.outputs = session, session.inputs, session.outputs
+        self.streams = session.streams
         self.begun, self.let_go = threading.Event(), threading.Event()
         self.shapes: list[tuple[int, ...]] = []
 
@@ -115,6 +117,22 @@ def test_a_query_waits_for_one_batch_of_a_publication_not_for_all(tmp_path: Path
         assert publication.result(30).shape == (3, encoder.dimension)
     assert [rows for rows, _ in session.shapes] == [2, 1, 1]
     assert [length < 32 for _, length in session.shapes] == [False, True, False]
+
+
+def test_cores_compute_side_by_side_and_give_the_same(tmp_path: Path, cache: Path, encoder: GraphEncoder) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    both = load_encoder(str(folder), precision="fp32", threads=2, cache=cache)
+    texts = ["one two three " * 6, "a small net."] * 4
+    expected = encoder.encode(texts)
+    session = both._session = Held(both._session)
+    assert session.streams == 2
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(both.encode, texts)
+        end = time.monotonic() + 30
+        while len(session.shapes) < 2:  # the second run begins while the first is held
+            assert time.monotonic() < end
+        session.let_go.set()
+        np.testing.assert_allclose(waiting.result(30), expected, atol=1e-5)
 
 
 def test_no_texts_give_no_rows(encoder: GraphEncoder) -> None:

@@ -48,6 +48,33 @@ def test_least_left_goes_first_and_among_equals_who_came_first() -> None:
     assert had == ["query", "first", "second", "load"]
 
 
+def test_as_many_have_a_turn_as_there_are_places() -> None:
+    turns = Turns(2)
+    inside, leave = threading.Barrier(3), threading.Event()
+
+    def hold() -> None:
+        with turns.turn(1):
+            inside.wait(30)
+            assert leave.wait(30)
+
+    threads = [threading.Thread(target=hold) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(30)  # both are in
+    had = threading.Event()
+
+    def take() -> None:
+        with turns.turn(1):
+            had.set()
+
+    third = beside(turns, [take])
+    assert not had.is_set()
+    leave.set()
+    assert had.wait(30)
+    for thread in [*threads, *third]:
+        thread.join(30)
+
+
 def test_a_turn_that_fails_is_given_back() -> None:
     turns = Turns()
     with pytest.raises(RuntimeError), turns.turn(1):

@@ -6,6 +6,7 @@ so: `quantization`).
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Mapping
@@ -41,12 +42,18 @@ class Session(Protocol):
     def outputs(self) -> tuple[str, ...]:
         """Names of the graph's outputs, in the order `run` returns them."""
 
+    @property
+    def streams(self) -> int:
+        """How many runs are computed side by side; one more waits."""
+
     def run(self, inputs: Inputs) -> list[NDArray[np.float32]]:
         """Every output of the graph; inputs it does not have are ignored."""
 
 
 class OnnxRuntimeSession:
     """A graph on ONNX Runtime's CPU provider."""
+
+    streams = 1
 
     def __init__(self, graph: Path, threads: int) -> None:
         import onnxruntime
@@ -64,10 +71,15 @@ class OnnxRuntimeSession:
 class OpenVinoSession:
     """A graph on OpenVINO's CPU plug-in."""
 
-    def __init__(self, graph: Path, threads: int, precision: Precision) -> None:
+    def __init__(self, graph: Path, threads: int, precision: Precision, *, side_by_side: bool) -> None:
         openvino = _openvino()
         hint = "bf16" if precision is Precision.BF16 else "f32"
         config = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        self.streams = 1
+        if side_by_side:
+            self.streams = threads or len(os.sched_getaffinity(0))
+            config |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": self.streams}
+            config["INFERENCE_NUM_THREADS"] = self.streams
         self._model = openvino.Core().compile_model(str(graph), "CPU", config)
         self._requests = threading.local()
         self.inputs = tuple(port.get_any_name() for port in self._model.inputs)
@@ -82,10 +94,16 @@ class OpenVinoSession:
         return [np.array(request.get_output_tensor(i).data) for i in range(len(self.outputs))]
 
 
-def open_session(graph: Path, runtime: Runtime, precision: Precision, threads: int) -> Session:
-    """The graph on the given runtime; `threads` = 0 leaves their number to the runtime."""
+def open_session(
+    graph: Path, runtime: Runtime, precision: Precision, threads: int, *, side_by_side: bool = False
+) -> Session:
+    """The graph on the given runtime; `threads` = 0 leaves their number to the runtime.
+
+    `side_by_side`: each core computes a run of its own, where the runtime can. A run then takes longer, but cores do
+    not wait for one another, least of all when something else wants one of them: more is done in the same time.
+    """
     if runtime is Runtime.OPENVINO:
-        return OpenVinoSession(graph, threads, precision)
+        return OpenVinoSession(graph, threads, precision, side_by_side=side_by_side)
     if precision is Precision.BF16:
         raise ValueError("precision bf16 needs the runtime openvino; onnxruntime has fp32 and int8")
     return OnnxRuntimeSession(graph, threads)
@@ -96,11 +114,19 @@ def cpu_has_bf16() -> bool:
     return "BF16" in _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
+_loading = threading.Lock()
+
+
 def _openvino() -> Any:
-    """OpenVINO without its telemetry, which at every import forks the process, running gRPC threads and all, to report
-    over the network: now and then a start hung for ever.
+    """OpenVINO, with two ways to hang for ever closed.
+
+    Its telemetry forks the process, running gRPC threads and all, at every import, to report over the network. And the
+    first array it is given fills a C++ static with numpy's types and lets go of the GIL meanwhile: a second thread that
+    comes then waits for that static with the GIL in hand.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None = cannot be imported
-    import openvino
+    with _loading:
+        import openvino
 
+        openvino.Tensor(np.zeros(1, np.float32))
     return openvino

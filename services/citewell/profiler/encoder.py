@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -80,7 +83,8 @@ class GraphEncoder:
         self._session = session
         self._strip_markers = strip_markers
         self._batch_tokens = batch_tokens
-        self.turns = Turns()
+        self.turns = Turns(session.streams)
+        self._beside = ThreadPoolExecutor(4 * session.streams, "encoder")
         self._tokenizer = _read_tokenizer(files)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -112,12 +116,27 @@ class GraphEncoder:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         tokens = self.tokenize(texts)
         out = np.empty((len(texts), self.dimension), np.float32)
-        left = sum(map(len, tokens))
-        for batch in token_batches([len(encoding) for encoding in tokens], self._batch_tokens):
-            encodings = [tokens[i] for i in batch]
-            with self.turns.turn(left):
-                out[batch] = self._encode_batch(encodings)
-            left -= sum(map(len, encodings))
+        lengths = [len(encoding) for encoding in tokens]
+        left, taking = sum(lengths), threading.Lock()
+        # Few texts are shared out too: a query should not wait for one core while another idles.
+        batches = token_batches(lengths, min(self._batch_tokens, math.ceil(left / self._session.streams)))
+
+        def work() -> None:
+            nonlocal left
+            while True:
+                with taking:
+                    batch, mine = next(batches, None), left
+                    left -= 0 if batch is None else sum(lengths[i] for i in batch)
+                if batch is None:
+                    return
+                with self.turns.turn(mine):
+                    out[batch] = self._encode_batch([tokens[i] for i in batch])
+
+        others = [self._beside.submit(work) for _ in range(self._session.streams - 1)]
+        work()
+        for other in others:
+            if not other.cancel():  # one that found no thread has nothing left to do
+                other.result()
         return out
 
     def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
@@ -197,7 +216,7 @@ def load_encoder(
     """The encoder of a folder, a Hugging Face id, or the packaged default.
 
     `precision` auto is bf16 where OpenVINO has it on this CPU and fp32 elsewhere; name one where machines of
-    different kinds share an index. `max_tokens` = 0 is the model's own limit, `threads` = 0 the runtime's choice.
+    different kinds share an index. `max_tokens` = 0 is the model's own limit, `threads` = 0 all cores.
     Nothing is downloaded unless `allow_download`.
     """
     files = read_encoder_files(name, allow_download=allow_download)
@@ -209,7 +228,8 @@ def load_encoder(
         raise EncoderUnusable(f"max_tokens is {max_tokens}; {name!r} takes at most {files.max_tokens} (0 = that)")
     folder = cache or cache_folder()
     try:
-        session = open_session(for_runtime(files.build_graph(folder), folder, engine, wanted), engine, wanted, threads)
+        graph = for_runtime(files.build_graph(folder), folder, engine, wanted)
+        session = open_session(graph, engine, wanted, threads, side_by_side=True)
     except ValueError as error:
         raise EncoderUnusable(f"{error}") from error
     return GraphEncoder(

@@ -37,7 +37,7 @@ class ProfilerSettings(ServiceSettings):
     encoder_strip_markers: bool = False
     """Leave TARGETCIT and OTHERCIT out of what is encoded."""
     encoder_threads: int = Field(0, ge=0)
-    """Threads of the encoder; 0 = the runtime's choice."""
+    """Cores the encoder computes on; 0 = all. With OpenVINO each encodes a batch of its own."""
     encoder_cache: Path | None = None
     """Where built model graphs are kept; empty = the user's cache folder."""
     encoder_allow_download: bool = False

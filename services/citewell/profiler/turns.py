@@ -1,4 +1,4 @@
-"""Who may use what serves one at a time: who has least left to do goes first, among equals who came first."""
+"""Who may use what serves few at a time: who has least left to do goes first, among equals who came first."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class Turns:
     half the time on average, and a short piece need not wait for a long one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, places: int = 1) -> None:
+        """`places`: how many may have a turn at a time."""
+        self._free = places
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int]] = []
         self._numbers = itertools.count()
-        self._taken = False
 
     @property
     def waiting(self) -> int:
@@ -33,12 +34,13 @@ class Turns:
         with self._changed:
             mine = (left, next(self._numbers))
             heapq.heappush(self._waiting, mine)
-            self._changed.wait_for(lambda: not self._taken and self._waiting[0] == mine)
+            self._changed.wait_for(lambda: self._free and self._waiting[0] == mine)
             heapq.heappop(self._waiting)
-            self._taken = True
+            self._free -= 1
+            self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                self._taken = False
+                self._free += 1
                 self._changed.notify_all()
