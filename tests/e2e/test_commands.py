@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from citewell.commands.stack import State, alive
+from citewell.commands.stack import SERVICES, State, alive
 from tests.e2e.conftest import Running
 from tests.servers.missing import missing
 from tests.servers.processes import wait_until
@@ -159,8 +161,25 @@ def test_up_watches_over_the_services_and_down_stops_them(tmp_path: Path) -> Non
     assert citewell("status", *data).returncode == 1
 
 
-def _kill_listener(address: str) -> None:
+def test_a_terminated_demo_stops_what_it_started(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with (tmp_path / "output").open("wb") as output:
+        demo = subprocess.Popen([sys.executable, "-m", "citewell.cli", "demo"], env=environment, stdout=output)
+    started: list[psutil.Process] = []
+    try:
+        wait_until(lambda: len(psutil.Process(demo.pid).children()) == len(SERVICES), "five services", 60)
+        started = psutil.Process(demo.pid).children()
+        demo.terminate()
+        assert demo.wait(60) == 128 + signal.SIGTERM
+        assert not any(process.is_running() for process in started)
+        assert os.listdir(tmp_path) == ["output"]
+    finally:
+        for process in [demo, *started]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
+
+def _kill_listener(address: str) -> None:
     port = int(address.rpartition(":")[2])
     for connection in psutil.net_connections("tcp"):
         if connection.laddr.port == port and connection.status == psutil.CONN_LISTEN and connection.pid:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -109,6 +110,7 @@ class Stack:
 
     def start(self, services: Iterable[str] = SERVICES) -> None:
         """Starts processes; wait() tells when they serve."""
+        _end_in_order_on_sigterm()
         for service in services:
             with self.log(service).open("ab") as log:
                 self.processes[service] = subprocess.Popen(
@@ -184,6 +186,12 @@ class Stack:
         process = self.processes.pop(service)
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+def _end_in_order_on_sigterm() -> None:
+    """SIGTERM raises SystemExit, unless it has a handler, so that who starts processes also comes to stop them."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
