@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +31,9 @@ from citewell.profiler.ledger.lifecycle import (
     start_rebuild,
     try_switch,
 )
+from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.rules import Outcome, Position, SourcedEvent
-from citewell.profiler.ledger.views import read_views, serving_view
+from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import Projector
 from citewell.profiler.reads import get_profile, score_profiles
@@ -574,6 +575,35 @@ def test_papers_do_not_wait_behind_ever_newer_ones(world: World, monkeypatch: py
         world.publish(*(paper(f"n{number}-{each}") for each in range(3)))
         asyncio.run(world.projector.step())
     assert world.ledger.event_state("event-1").searchable
+
+
+def test_one_batch_is_read_while_another_is_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "BATCH", 2)
+    world.publish(*map(paper, "abcd"))
+    upsert, written = world.index.upsert, list[set[str]]()
+
+    async def two_steps() -> None:
+        begun, let_go = asyncio.Event(), asyncio.Event()
+
+        async def held(view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
+            written.append({point.paper.id for point in papers})
+            if len(written) == 1:
+                begun.set()
+                await let_go.wait()
+            await upsert(view, papers, spans)
+
+        monkeypatch.setattr(world.index, "upsert", held)
+        first = asyncio.create_task(world.projector.step())
+        await begun.wait()
+        world.publish(paper("a", revision=2))
+        assert await world.projector.step() == 2
+        assert await world.projector.step() == 0  # what is in hand is not taken again
+        let_go.set()
+        await first
+
+    asyncio.run(two_steps())
+    world.check()
+    assert written == [{"a", "b"}, {"c", "d"}, {"a"}]
 
 
 def test_single_events_go_before_a_load(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

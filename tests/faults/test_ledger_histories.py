@@ -45,7 +45,7 @@ from citewell.profiler.ledger.points import span_key
 from citewell.profiler.ledger.rules import Outcome, Position, Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights, normalised
-from citewell.profiler.projector import IndexWriter, Projector
+from citewell.profiler.projector import AT_ONCE, IndexWriter, Projector
 from citewell.runtime import faults
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
@@ -300,6 +300,15 @@ class Histories(RuleBasedStateMachine):
     @rule(worker=WORKERS)
     def project(self, worker: int) -> None:
         self.run(self.projectors[worker].step())
+
+    @rule()
+    def project_side_by_side(self) -> None:
+        async def steps() -> None:
+            async with asyncio.TaskGroup() as group:
+                for projector in self.projectors * AT_ONCE:
+                    group.create_task(projector.step())
+
+        self.run(steps())
 
     @rule(worker=WORKERS)
     def project_and_die(self, worker: int) -> None:

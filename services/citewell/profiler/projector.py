@@ -22,6 +22,8 @@ from citewell.runtime.telemetry import logger, meter
 BATCH = 1024
 # Batches that are not full begin so far apart: papers marked again and again meanwhile are projected once.
 SETTLE_SECONDS = 0.1
+# Batches in hand: the index writes one while the next is read. What reaches it late never replaces what is newer there.
+AT_ONCE = 2
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 _projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
@@ -56,6 +58,8 @@ class Projector:
         self._created: set[str] = set()
         self._served = ""
         self._after: dict[str, Object | None] = {}
+        self._reading = asyncio.Lock()
+        self._in_hand: set[tuple[str, Object]] = set()
 
     def wake(self) -> None:
         """There are new marks."""
@@ -77,7 +81,9 @@ class Projector:
                 await asyncio.sleep(max(0.0, started + SETTLE_SECONDS - time.monotonic()))
             return done
 
-        await _for_ever("projection", step, nothing_left)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(_for_ever("projection", step, nothing_left))
 
     async def fill(self, check_every: float) -> None:
         """Encodes and sums for new models, for ever."""
@@ -88,25 +94,36 @@ class Projector:
         await _for_ever("rebuild", step, lambda: asyncio.sleep(check_every))
 
     async def step(self) -> int:
-        """Projects one batch of every view that can be filled; says how many objects that were."""
+        """Projects one batch of every view that can be filled, of objects that no other step has in hand.
+
+        Says how many objects that were.
+        """
         done = 0
         for view in await asyncio.to_thread(self._views):
-            await self._prepare(view)
-            if view.switch_when_complete:
-                await asyncio.to_thread(try_switch, self._database, view.name)
-            points = await asyncio.to_thread(self._read, view)
-            if not points.versions:
-                continue
-            if points.papers or points.spans:
-                await self._index.upsert(view, points.papers, points.spans)
-            faults.point("after-index-write")
-            await asyncio.to_thread(unmark, self._database, view.name, points.versions)
+            async with self._reading:
+                await self._prepare(view)
+                if view.switch_when_complete:
+                    await asyncio.to_thread(try_switch, self._database, view.name)
+                points = await asyncio.to_thread(self._read, view)
+                mine = {(view.name, each) for each in points.versions}
+                self._in_hand |= mine
+            try:
+                await self._write(view, points)
+            finally:
+                self._in_hand -= mine
             done += len(points.versions)
             _projected.add(len(points.papers), {"kind": "paper"})
             _projected.add(len(points.spans), {"kind": "span"})
         if done:
             self._changed()
         return done
+
+    async def _write(self, view: View, points: Points) -> None:
+        if points.papers or points.spans:
+            await self._index.upsert(view, points.papers, points.spans)
+        if points.versions:
+            faults.point("after-index-write")
+            await asyncio.to_thread(unmark, self._database, view.name, points.versions)
 
     async def _prepare(self, view: View) -> None:
         if view.name not in self._created:
@@ -132,7 +149,7 @@ class Projector:
             # What loads and rebuilds left goes on behind, and never stops.
             room = max(BATCH - len(live), BATCH // 4)
             objects = {*live, *marked(connection, view.name, room, bulk=True)}
-            return read_points(connection, view, objects)
+            return read_points(connection, view, {each for each in objects if (view.name, each) not in self._in_hand})
 
 
 async def _for_ever(what: str, step: Callable[[], Awaitable[int]], nothing_left: Callable[[], Awaitable[None]]) -> None:
