@@ -69,6 +69,19 @@ async def claimed(consumer: Consumer, count: int) -> frozenset[Claim]:
         return held
 
 
+async def shared_out(*members: Consumer) -> list[frozenset[Claim]]:
+    """What each member holds once all of them hold something, and every partition is held once."""
+    held = [frozenset[Claim]() for _ in members]
+    async with asyncio.timeout(PATIENCE):
+        while not all(held) or sorted(claim.partition for each in held for claim in each) != list(range(PARTITIONS)):
+            news = [asyncio.create_task(member.claims(known)) for member, known in zip(members, held, strict=True)]
+            done, waiting = await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
+            for task in waiting:
+                task.cancel()
+            held = [task.result() if task in done else known for task, known in zip(news, held, strict=True)]
+    return held
+
+
 async def claim_of(consumer: Consumer, partition: int) -> Claim:
     return next(claim for claim in await claimed(consumer, PARTITIONS) if claim.partition == partition)
 
@@ -216,16 +229,9 @@ async def test_members_share_the_partitions_and_take_over(open_log: OpenLog) -> 
     first, second = await open_log(), await open_log()
     [position, *_] = await append(first, 1, 2)
     one = await first.join("g")
-    held = await claimed(one, PARTITIONS)
+    await claimed(one, PARTITIONS)
     two = await second.join("g")
-    async with asyncio.timeout(PATIENCE):
-        while len(kept := await one.claims(held)) == PARTITIONS:
-            held = kept
-    async with asyncio.timeout(PATIENCE):
-        taken: frozenset[Claim] = frozenset()
-        while len(taken) + len(kept) != PARTITIONS:
-            taken = await two.claims(taken)
-    assert {claim.partition for claim in kept | taken} == set(range(PARTITIONS))
+    await shared_out(one, two)
     await two.close()
     held = await claimed(one, PARTITIONS)
     claim = next(claim for claim in held if claim.partition == position.partition)
@@ -240,12 +246,7 @@ async def test_a_lost_claim_can_neither_fetch_nor_commit(open_log: OpenLog) -> N
     one = await first.join("g")
     before = await claimed(one, PARTITIONS)
     two = await second.join("g")
-    async with asyncio.timeout(PATIENCE):
-        while not (taken := await two.claims(frozenset())):
-            pass
-    async with asyncio.timeout(PATIENCE):
-        while {claim.partition for claim in await one.claims(before)} & {claim.partition for claim in taken}:
-            pass
+    _, taken = await shared_out(one, two)
     for claim in before:
         if claim.partition in {other.partition for other in taken}:
             with pytest.raises(ClaimLost):
