@@ -180,7 +180,7 @@ async def test_a_restart_is_waited_for_within_the_deadline(folder: Path) -> None
         async with serving(folder, port=port):
             after = await asked
     # Scores come from the store or from its copy in memory, whichever is ready: the last digit may differ.
-    assert [each.paper.id for each in after.papers] == [each.paper.id for each in before.papers]
+    assert [each.paper for each in after.papers] == [each.paper for each in before.papers]
     np.testing.assert_allclose([each.score for each in after.papers], [each.score for each in before.papers], rtol=1e-5)
 
 

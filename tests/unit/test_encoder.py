@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ from citewell.inference.batches import token_batches
 from citewell.inference.sessions import Inputs, Session
 from citewell.profiler.encoder import BATCH_TOKENS, GraphEncoder, centred, load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable, read_encoder_files
+from tests.servers.processes import wait_until
 from tests.tiny_models import CONFIG, write_tiny_encoder
 
 
@@ -128,9 +128,7 @@ def test_cores_compute_side_by_side_and_give_the_same(tmp_path: Path, cache: Pat
     assert session.streams == 2
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(both.encode, texts)
-        end = time.monotonic() + 30
-        while len(session.shapes) < 2:  # the second run begins while the first is held
-            assert time.monotonic() < end
+        wait_until(lambda: len(session.shapes) == 2, "a second run beside the one that is held")
         session.let_go.set()
         np.testing.assert_allclose(waiting.result(30), expected, atol=1e-5)
 

@@ -77,7 +77,7 @@ class OpenVinoSession:
         config = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
         self.streams = 1
         if side_by_side:
-            self.streams = threads or len(os.sched_getaffinity(0))
+            self.streams = threads or _cores()
             config |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": self.streams}
             config["INFERENCE_NUM_THREADS"] = self.streams
         self._model = openvino.Core().compile_model(str(graph), "CPU", config)
@@ -112,6 +112,11 @@ def open_session(
 def cpu_has_bf16() -> bool:
     """Whether OpenVINO computes in bf16 on this CPU (elsewhere it would only emulate it, slowly)."""
     return "BF16" in _openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def _cores() -> int:
+    """Those this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _loading = threading.Lock()

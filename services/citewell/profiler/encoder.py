@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import numpy as np
@@ -117,20 +118,19 @@ class GraphEncoder:
         tokens = self.tokenize(texts)
         out = np.empty((len(texts), self.dimension), np.float32)
         lengths = [len(encoding) for encoding in tokens]
-        left, taking = sum(lengths), threading.Lock()
+        left = sum(lengths)
+        pieces = SimpleQueue[tuple[NDArray[np.int64], int]]()
         # Few texts are shared out too: a query should not wait for one core while another idles.
-        batches = token_batches(lengths, min(self._batch_tokens, math.ceil(left / self._session.streams)))
+        for batch in token_batches(lengths, min(self._batch_tokens, math.ceil(left / self._session.streams))):
+            pieces.put((batch, left))
+            left -= sum(lengths[i] for i in batch)
 
         def work() -> None:
-            nonlocal left
-            while True:
-                with taking:
-                    batch, mine = next(batches, None), left
-                    left -= 0 if batch is None else sum(lengths[i] for i in batch)
-                if batch is None:
-                    return
-                with self.turns.turn(mine):
-                    out[batch] = self._encode_batch([tokens[i] for i in batch])
+            with suppress(Empty):
+                while True:
+                    batch, left = pieces.get_nowait()
+                    with self.turns.turn(left):
+                        out[batch] = self._encode_batch([tokens[i] for i in batch])
 
         others = [self._beside.submit(work) for _ in range(self._session.streams - 1)]
         work()
