@@ -1,0 +1,206 @@
+"""What the ledger's views promise, on every database it runs on: filled, switched, projected, restored, repaired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from citewell.profiler import projector
+from citewell.profiler.doctor import check_profiles
+from citewell.profiler.ledger import filling, schema
+from citewell.profiler.ledger.ledger import IncomingEvent
+from citewell.profiler.ledger.lifecycle import (
+    adopt_restored,
+    forget_view,
+    left_to_do,
+    open_ledger,
+    retire_view,
+    start_rebuild,
+    try_switch,
+)
+from citewell.profiler.ledger.points import PaperPoint, SpanPoint
+from citewell.profiler.ledger.rules import SourcedEvent
+from citewell.profiler.ledger.views import View, read_views, serving_view
+from citewell.profiler.profiles import ProfileWeights
+from citewell.runtime.errors import FailedPrecondition
+from citewell.scholarly.contexts import MaskedContext
+from citewell.scholarly.publications import Event, Retraction
+from tests.ledger_suite import WEIGHTS, World, paper
+
+
+def test_a_replay_after_a_rebuild_encodes_nothing(world: World) -> None:
+    bodies = [paper("a"), paper("b", "a"), paper("b", "a", revision=2, says=" now")]
+    world.publish(*bodies)
+    start_rebuild(world.database, world.encoders["other"], WEIGHTS)
+    while filling.fill_step(world.database, world.ledger.encoders):
+        pass
+    encoded = world.encoders["other"].encoded.copy()
+    world.ledger.apply([IncomingEvent(SourcedEvent(Event("", body))) for body in bodies])
+    assert world.encoders["other"].encoded == encoded
+
+
+def test_other_weights_re_encode_nothing(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    world.check()
+    encoded = sum(world.encoder.encoded.values())
+    view = start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9), "request")
+    assert start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9), "request") == view
+    assert try_switch(world.database, view.name) is None
+    world.publish(paper("c", "a", "b"))
+    world.project()
+    switched = try_switch(world.database, view.name)
+    assert switched is not None
+    world.check()
+    assert sum(world.encoder.encoded.values()) == encoded + 2  # the new paper's own
+    retire_view(world.database, switched[1])
+    forget_view(world.database, switched[1])
+    world.check()
+
+
+def test_the_settings_weights_take_over_as_often_as_they_change(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    for weights in (ProfileWeights(0.1, 0.9), WEIGHTS, ProfileWeights(0.1, 0.9)):
+        open_ledger(world.database, world.encoder, weights)
+        world.project()
+        asyncio.run(world.projector.step())  # the turn in which a complete view takes over
+        with world.database.reading() as connection:
+            assert serving_view(connection).weights == weights
+        world.check()
+
+
+def test_another_encoder_is_filled_while_events_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "PAPERS_ENCODED", 2)
+    monkeypatch.setattr(filling, "PAPERS_SUMMED", 2)
+    other = world.encoders["other"]
+    for number in range(5):
+        world.publish(paper(f"p{number}", *(f"p{n}" for n in range(number))))
+    start_rebuild(world.database, other, ProfileWeights(0.1, 0.1))
+    view = start_rebuild(world.database, other, WEIGHTS)  # a second view of the same new model
+    steps = 0
+    while filling.fill_step(world.database, world.ledger.encoders):
+        steps += 1
+        world.publish(paper(f"new{steps}", "p0", "zz", f"new{steps - 1}"))
+        world.publish(paper("p4", "p0", "p1", revision=steps + 1, says=f"in year {steps}"))
+        assert steps < 50
+    assert steps > 6
+    assert world.sums(other) == world.model.sums(other)
+    world.publish(Retraction("p3", 9))
+    assert world.sums(other) == world.model.sums(other)
+    world.project()
+    assert try_switch(world.database, view.name) is not None
+    world.check()
+
+
+def test_a_restored_ledger_fills_a_new_view(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    world.project()
+    with world.database.reading() as connection:
+        before = serving_view(connection)
+    epoch = adopt_restored(world.database, "request")
+    assert adopt_restored(world.database, "request") == epoch != before.epoch
+    world.project()
+    with world.database.reading() as connection:
+        after = serving_view(connection)
+    assert (after.epoch, before.name in world.index.views) == (epoch, True)
+    world.check()
+    with pytest.raises(FailedPrecondition, match="older epoch"):
+        try_switch(world.database, before.name)
+
+
+def test_what_takes_over_after_a_restore_cannot_be_retired(world: World) -> None:
+    world.publish(paper("a"))
+    adopt_restored(world.database)
+    with world.database.reading() as connection:
+        (adopting,) = (view.name for view in read_views(connection) if view.projected)
+    other = start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9))  # waits to be switched to
+    with pytest.raises(FailedPrecondition, match="only one to take over"):
+        retire_view(world.database, adopting)
+    retire_view(world.database, other.name)
+    world.check()
+    with world.database.reading() as connection:
+        assert serving_view(connection).name == adopting
+
+
+def test_the_doctor_finds_and_repairs(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"), paper("c", "a"))
+    world.check()
+    with world.database.writing() as connection:
+        connection.execute(sa.update(schema.year_sums).values(count=7))
+        view = serving_view(connection).name
+    del world.index.papers[view]["b"]
+    world.index.papers[view]["c"] = replace(world.index.papers[view]["c"], profile=np.ones(6, np.float32))
+    report = asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=True))
+    kinds = {(fault.paper_id, fault.kind) for fault in report.faults}
+    assert {("a", "COUNT_MISMATCH"), ("b", "INDEX_MISSING"), ("c", "PROFILE_DIFFERS")} <= kinds
+    world.check()
+    clean = asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=False))
+    assert (clean.checked, clean.faults) == (3, [])
+    assert asyncio.run(check_profiles(world.database, world.index, 2, 1, repair=False)).checked == 2
+
+
+def test_the_doctor_asks_for_no_span_that_was_gone_before_its_model_came(world: World) -> None:
+    said = (MaskedContext("as in TARGETCIT", "x"),)
+    world.publish(replace(paper("a"), masked_contexts=said), paper("a", revision=2))
+    view = start_rebuild(world.database, world.encoders["other"], WEIGHTS)
+    while filling.fill_step(world.database, world.ledger.encoders):
+        pass
+    world.project()
+    assert try_switch(world.database, view.name) is not None
+    world.publish(replace(paper("b"), masked_contexts=said))  # only now the text has a vector of the new model
+    world.project()
+    assert asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=False)).faults == []
+
+
+def test_papers_do_not_wait_behind_ever_newer_ones(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "BATCH", 4)
+    world.publish(paper("m"))
+    asyncio.run(world.projector.step())
+    world.publish(paper("a"))
+    for number in range(3):  # what comes sorts behind what was projected last
+        world.publish(*(paper(f"n{number}-{each}") for each in range(3)))
+        asyncio.run(world.projector.step())
+    assert world.ledger.event_state("event-1").searchable
+
+
+def test_one_batch_is_read_while_another_is_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "BATCH", 2)
+    world.publish(*map(paper, "abcd"))
+    upsert, written = world.index.upsert, list[set[str]]()
+
+    async def two_steps() -> None:
+        begun, let_go = asyncio.Event(), asyncio.Event()
+
+        async def held(view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
+            written.append({point.paper.id for point in papers})
+            if len(written) == 1:
+                begun.set()
+                await let_go.wait()
+            await upsert(view, papers, spans)
+
+        monkeypatch.setattr(world.index, "upsert", held)
+        first = asyncio.create_task(world.projector.step())
+        await begun.wait()
+        world.publish(paper("a", revision=2))
+        assert await world.projector.step() == 2
+        assert await world.projector.step() == 0  # what is in hand is not taken again
+        let_go.set()
+        await first
+
+    asyncio.run(two_steps())
+    world.check()
+    assert written == [{"a", "b"}, {"c", "d"}, {"a"}]
+
+
+def test_single_events_go_before_a_load(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "BATCH", 256)
+    world.ledger.apply([IncomingEvent(SourcedEvent(Event("", paper(f"a{number:04}")))) for number in range(600)])
+    world.publish(paper("z"))
+    asyncio.run(world.projector.step())
+    assert world.ledger.event_state("event-0").searchable
+    with world.database.reading() as connection:
+        assert left_to_do(connection, serving_view(connection)) == (600 + 1 - 256, 0)
