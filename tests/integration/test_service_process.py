@@ -25,7 +25,7 @@ from citewell.runtime.errors import (
     Unavailable,
 )
 from citewell.runtime.server import ServiceProcess
-from citewell.runtime.settings import ServiceSettings, TlsClient, TlsServer
+from citewell.runtime.settings import ServiceSettings, TlsClient, TlsServer, UnknownSetting
 
 NAME = "citewell.reranker.v1.RerankerService"
 
@@ -227,13 +227,18 @@ async def test_a_port_in_use_is_named() -> None:
             await process.run()
 
 
-async def test_tls_lets_in_who_shows_a_certificate_and_nobody_else(tmp_path: Path) -> None:
+def certificates(folder: Path, *names: str) -> None:
+    """Writes ca.pem, and for each name a certificate and its key."""
     authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    for name in ("localhost", "client"):
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    for name in names:
         issued = authority.issue_cert(name)
-        issued.private_key_pem.write_to_path(str(tmp_path / f"{name}.key"))
-        issued.cert_chain_pems[0].write_to_path(str(tmp_path / f"{name}.pem"))
+        issued.private_key_pem.write_to_path(str(folder / f"{name}.key"))
+        issued.cert_chain_pems[0].write_to_path(str(folder / f"{name}.pem"))
+
+
+async def test_tls_lets_in_who_shows_a_certificate_and_nobody_else(tmp_path: Path) -> None:
+    certificates(tmp_path, "localhost", "client")
     server = TlsServer(
         certificate=tmp_path / "localhost.pem", key=tmp_path / "localhost.key", client_ca=tmp_path / "ca.pem"
     )
@@ -247,3 +252,26 @@ async def test_tls_lets_in_who_shows_a_certificate_and_nobody_else(tmp_path: Pat
             async with connected(process, stranger) as stub:
                 with pytest.raises((Unavailable, DeadlineExceeded)):
                     await rerank(stub, "", seconds=1)
+
+
+async def test_a_certificate_of_another_name_is_accepted_only_with_that_authority(tmp_path: Path) -> None:
+    certificates(tmp_path, "index.example")
+    server = TlsServer(certificate=tmp_path / "index.example.pem", key=tmp_path / "index.example.key")
+    async with running(ServiceSettings(tls=server)) as (_, process):
+        named = TlsClient(enabled=True, ca=tmp_path / "ca.pem", authority="index.example")
+        async with connected(process, named) as stub:
+            assert (await rerank(stub, "")).scored == 1
+        async with connected(process, TlsClient(enabled=True, ca=tmp_path / "ca.pem")) as stub:
+            with pytest.raises((Unavailable, DeadlineExceeded)):
+                await rerank(stub, "", seconds=1)
+
+
+async def test_a_file_that_cannot_be_used_for_tls_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").touch()
+    with pytest.raises(UnknownSetting, match=r"client_tls.ca is '.*missing.pem', which cannot be read: No such file"):
+        open_channel("localhost:1", TlsClient(enabled=True, ca=tmp_path / "missing.pem"))
+    with pytest.raises(UnknownSetting, match=r"client_tls.ca is '.*empty.pem', which is not a PEM file"):
+        open_channel("localhost:1", TlsClient(enabled=True, ca=tmp_path / "empty.pem"))
+    lost = TlsServer(certificate=tmp_path / "lost.pem", key=tmp_path / "lost.key")
+    with pytest.raises(UnknownSetting, match=r"tls.key is '.*lost.key', which cannot be read"):
+        await ServiceProcess("small", ServiceSettings(tls=lost), SmallService()).run()

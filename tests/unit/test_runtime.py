@@ -42,6 +42,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ("CITEWELL_SAMPLE__DEPTH", "deep", "CITEWELL_SAMPLE__DEPTH is 'deep'"),
         ("CITEWELL_SAMPLE__PORT", "70000", "CITEWELL_SAMPLE__PORT is '70000'"),
         ("CITEWELL_SAMPLE__TLS__KEY", "k.pem", "certificate and key are set together"),
+        ("CITEWELL_SAMPLE__CLIENT_TLS__CA", "ca.pem", "ca is set, but enabled is not"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value(

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -17,6 +16,7 @@ from grpc_status import rpc_status
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
 from citewell.runtime.settings import TlsClient
+from citewell.runtime.tls import client_credentials
 
 # Methods that may be sent again without harm. Only UNAVAILABLE is retried: such a call was not answered.
 IDEMPOTENT = {
@@ -76,7 +76,7 @@ class _Method(Protocol):
 
 def open_channel(address: str, tls: TlsClient | None = None, max_message_megabytes: int = 32) -> grpc.aio.Channel:
     """A channel to a service; connects when first used and again after a loss."""
-    options = [
+    options: list[tuple[str, str | int]] = [
         ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
         ("grpc.enable_retries", 1),
         ("grpc.keepalive_time_ms", 30_000),
@@ -89,12 +89,10 @@ def open_channel(address: str, tls: TlsClient | None = None, max_message_megabyt
     ]
     if tls is None or not tls.enabled:
         return grpc.aio.insecure_channel(address, options=options)
-    credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.certificate))
-    return grpc.aio.secure_channel(address, credentials, options=options)
-
-
-def _read(path: Path | None) -> bytes | None:
-    return path.read_bytes() if path else None
+    if tls.authority:
+        # The first decides which name the certificate must have, the second what the server is told it is called.
+        options += [("grpc.ssl_target_name_override", tls.authority), ("grpc.default_authority", tls.authority)]
+    return grpc.aio.secure_channel(address, client_credentials(tls), options=options)
 
 
 async def invoke(

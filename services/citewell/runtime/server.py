@@ -15,8 +15,9 @@ from grpc_reflection.v1alpha import reflection
 
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.interceptors import CallInterceptor
-from citewell.runtime.settings import ServiceSettings, TlsServer, UnknownSetting, load_settings
+from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings
 from citewell.runtime.telemetry import Telemetry, logger
+from citewell.runtime.tls import server_credentials
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -57,6 +58,9 @@ def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -
         raise SystemExit(2) from None
     try:
         asyncio.run(server.run())
+    except UnknownSetting as error:  # e.g. a certificate that cannot be read
+        print(f"citewell {name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     except CitewellError as error:  # it could not start, e.g. a store of another version
         print(f"citewell {name}: {error}", file=sys.stderr)
         raise SystemExit(1) from None
@@ -114,7 +118,7 @@ class ServiceProcess:
         address = f"{settings.host}:{settings.port}"
         try:
             if settings.tls.certificate:
-                self.port = server.add_secure_port(address, _credentials(settings.tls))
+                self.port = server.add_secure_port(address, server_credentials(settings.tls))
             else:
                 self.port = server.add_insecure_port(address)
         except RuntimeError:
@@ -170,11 +174,3 @@ class ServiceProcess:
         await server.stop(self._settings.grace_seconds)
         await self._service.stop()
         logger.info("stopped")
-
-
-def _credentials(tls: TlsServer) -> grpc.ServerCredentials:
-    assert tls.certificate is not None
-    assert tls.key is not None
-    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-    roots = tls.client_ca.read_bytes() if tls.client_ca else None
-    return grpc.ssl_server_credentials([pair], roots, require_client_auth=roots is not None)

@@ -50,6 +50,17 @@ class TlsClient(BaseModel):
     """PEM chain shown to servers that demand one."""
     key: Path | None = None
     """PEM key of the certificate."""
+    authority: str = ""
+    """Name that the server's certificate must have, where it is not the host of the address; empty = that host."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key are set together or not at all")
+        given = [name for name in ("ca", "certificate", "authority") if getattr(self, name)]
+        if given and not self.enabled:
+            raise ValueError(f"{given[0]} is set, but enabled is not: the connection would be plain text")
+        return self
 
 
 class ServiceSettings(BaseSettings):
