@@ -1,4 +1,4 @@
-"""`citewell`: each subcommand is a module of citewell.commands, imported when it is called."""
+"""`citewell`: each subcommand is a module of citewell.commands or citewell.lab.commands, imported when it is called."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from citewell import __version__
+from citewell.commands.failing import fail
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.settings import UnknownSetting
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A subcommand: what it does, and which extra brings what it imports."""
+    """A subcommand: what it does, the package its module lies in, and the extra that brings what it imports."""
 
     help: str
+    package: str = "citewell.commands"
     extra: str = "embedded"
+
+
+def _of_the_lab(help: str) -> Entry:
+    return Entry(help, "citewell.lab.commands", "lab")
 
 
 COMMANDS = {
@@ -36,14 +42,14 @@ COMMANDS = {
     "rebuild": Entry("Fills a second view (another encoder, other α and β) while the first one serves."),
     "topics": Entry("Creates or checks the Kafka topics."),
     "service-config": Entry("Prints the gRPC service config that clients should use."),
-    "evaluate": Entry("Measures retrieval and reranking on a data set.", "lab"),
-    "train": Entry("Trains the reranker.", "lab"),
-    "export": Entry("Exports a trained reranker for serving.", "lab"),
+    "evaluate": _of_the_lab("Measures retrieval and reranking on a data set."),
+    "train": _of_the_lab("Trains the reranker."),
+    "export": _of_the_lab("Exports a trained reranker for serving."),
 }
 
 
 class _Deferred(TyperCommand):
-    """Stands for a subcommand until it is called, so that help and start-up import none of them."""
+    """A subcommand that is imported when it is called: `citewell --help` stays fast and needs no extra."""
 
     def __init__(self, name: str, entry: Entry) -> None:
         super().__init__(name, help=entry.help)
@@ -63,19 +69,13 @@ class _Commands(TyperGroup):
 
 def _load(name: str, entry: Entry) -> Any:
     module_name = name.replace("-", "_")
-    module = importlib.import_module(f"citewell.commands.{module_name}")
+    module = importlib.import_module(f"{entry.package}.{module_name}")
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer()
         app.command(help=entry.help)(getattr(module, module_name))
     app._add_completion = False  # a subcommand has none of its own
     return typer.main.get_command(app)
-
-
-def fail(message: str, code: int = 1) -> Any:
-    """Ends the command with one line on standard error."""
-    print(f"citewell: {message}", file=sys.stderr)
-    raise SystemExit(code)
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)

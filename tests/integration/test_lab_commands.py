@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from citewell.commands.evaluate import app
 from citewell.lab import measure
+from citewell.lab.commands.evaluate import app
 from citewell.lab.experiment import SYSTEMS, Encoding
 from citewell.lab.measure import EvaluationSet
 from citewell.lab.protocol import Mode

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.commands.corpus import Corpus
 from citewell.commands.stack import Stack, choose_ports
+from citewell.corpora.spilling import Corpus
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.experiment import Encoding, vectors_of
 from citewell.recommender.v1 import recommender_pb2 as messages

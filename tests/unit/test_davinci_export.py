@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 
 from typer.testing import CliRunner
 
-from citewell.commands.export import app
+from citewell.lab.commands.export import app
 from citewell.lab.davinci.export import Storage, build_graphs, export_folder, parity
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings

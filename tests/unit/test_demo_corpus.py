@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from citewell.commands.demo_corpus import demo_corpus
+from citewell.corpora.readers import read_contexts, read_papers, read_splits
 from citewell.demo.corpus import generate, split_of, write
-from citewell.lab.readers import read_contexts, read_papers, read_splits
 from citewell.scholarly.contexts import TARGET, count_targets, mask
 from citewell.scholarly.dates import is_before
 from citewell.scholarly.publications import Publication, validate

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from citewell.cli import fail
 from citewell.commands.calls import channel_to, run
+from citewell.commands.failing import fail
 from citewell.commands.load import load
 from citewell.commands.recommend import ask, print_answer
 from citewell.commands.stack import Stack, StackError, choose_ports

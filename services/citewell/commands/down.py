@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from citewell.cli import fail
+from citewell.commands.failing import fail
 from citewell.commands.stack import DEFAULT_DATA, SERVICES, STOP_SECONDS, State, alive
 
 

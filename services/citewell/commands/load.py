@@ -22,12 +22,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from citewell.cli import fail
 from citewell.commands.calls import AddressOption, DataOption, address_of
-from citewell.commands.corpus import Corpus, Loadable, input_hash
+from citewell.commands.failing import fail
 from citewell.commands.stack import DEFAULT_DATA
+from citewell.corpora.readers import SPLITS, Reject
+from citewell.corpora.spilling import Corpus, Loadable, input_hash
 from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
-from citewell.lab.readers import SPLITS, Reject
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime.channels import from_rpc_error, invoke, open_channel
 from citewell.runtime.errors import CitewellError

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from google.protobuf.json_format import Parse, ParseError
 
-from citewell.cli import fail
 from citewell.commands.calls import AddressOption, DataOption, TimeoutOption, channel_to, run
+from citewell.commands.failing import fail
 from citewell.commands.stack import DEFAULT_DATA
 from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub

@@ -10,7 +10,7 @@ import typer
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from citewell.cli import fail
+from citewell.commands.failing import fail
 from citewell.ingestion.kafka_calls import translated
 from citewell.ingestion.kafka_topics import Topic, differences, mend, wanted_topics
 from citewell.ingestion.settings import IngestionSettings

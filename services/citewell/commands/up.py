@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from citewell.cli import fail
+from citewell.commands.failing import fail
 from citewell.commands.stack import DEFAULT_DATA, DEFAULT_PORT_BASE, Stack, StackError, State, choose_ports, ended
 
 _MOST_RESTART_PAUSE_SECONDS = 30.0

@@ -12,7 +12,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.lab.readers import SPLITS, OnReject, Reject, read_contexts, read_papers, read_splits
+from citewell.corpora.readers import SPLITS, OnReject, Reject, read_contexts, read_papers, read_splits
 
 Rows = NDArray[np.int64]
 Column = NDArray[np.int32]

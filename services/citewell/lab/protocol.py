@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citewell.corpora.readers import SPLITS
 from citewell.lab.dataset import Column, Dataset, Rows
-from citewell.lab.readers import SPLITS
 
 Mask = NDArray[np.bool_]
 

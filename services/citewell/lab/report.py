@@ -15,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from citewell.commands.evaluate import DEFAULT_CACHE, Cache, progress
 from citewell.lab import chosen, pictures
 from citewell.lab.bench_report import environment, markdown_table
+from citewell.lab.commands.options import DEFAULT_CACHE, Cache, progress
 from citewell.lab.experiment import OnProgress
 from citewell.lab.measure import (
     SETS,

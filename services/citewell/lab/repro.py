@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from citewell.commands.evaluate import app
+from citewell.lab.commands.evaluate import app
 
 Expected = dict[str, dict[str, tuple[float, float]]]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citewell.corpora.readers import raw_members
 from citewell.lab.dataset import Dataset
-from citewell.lab.readers import raw_members
 from citewell.profiler.encoder import TextEncoder
 from citewell.profiler.profiles import Vectors, normalised
 from citewell.scholarly.contexts import normalise

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import Progress
 
+from citewell.lab.commands.options import progress
 from citewell.lab.protocol import Mode
 from citewell.reranker.pairs import TokenBudget
 
@@ -58,14 +58,7 @@ def rerank(
     folder, console = RunFolder(run), Console()
     settings, model = folder.settings, folder.model()
     tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
-    with Progress(console=console) as bars:
-        tasks = {}
-
-        def on_progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
-
+    with progress() as on_progress:
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
         experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
         lists, texts = asked_lists(

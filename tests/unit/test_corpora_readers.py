@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citewell.lab import readers
+from citewell.corpora import readers
+from citewell.corpora.readers import Reject, read_contexts, read_papers, read_splits
 from citewell.lab.dataset import read_dataset
-from citewell.lab.readers import Reject, read_contexts, read_papers, read_splits
 from citewell.scholarly.dates import PartialDate
 from tests.lab_sets import invented, write_lines, write_public
 

@@ -13,14 +13,14 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
-from citewell.commands.rerank import rerank
+from citewell.corpora.readers import SPLITS
+from citewell.lab.commands.options import DEFAULT_CACHE, Cache, progress
+from citewell.lab.commands.rerank import rerank
 from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare, source_of
 from citewell.lab.metrics import METRICS, Estimate, compare, estimate
 from citewell.lab.protocol import Leak, Mode, counts
-from citewell.lab.readers import SPLITS
 from citewell.lab.retrieval import Ranking, search
 from citewell.lab.served import compare_with_index
 from citewell.lab.vectors import import_vectors
@@ -32,12 +32,10 @@ app.command("rerank")(rerank)
 Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
 TheMode = Annotated[Mode, typer.Option("--mode", help="Which protocol the figures follow.")]
 Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.")]
-Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")]
 Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
 PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
 ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
-DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"
 SEED = 2026
 
 
@@ -166,20 +164,6 @@ def _table(figures: dict[str, dict[str, object]], against: str) -> Table:
             f"{figure['seconds']:.0f}",
         )
     return table
-
-
-@contextmanager
-def progress() -> Iterator[OnProgress]:
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, int] = {}
-
-        def on_progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)  # type: ignore[arg-type]
-
-        yield on_progress
 
 
 @contextmanager

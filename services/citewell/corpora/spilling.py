@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from citewell.lab.readers import PaperRecord, Reject, read_contexts, read_papers, read_splits
+from citewell.corpora.readers import PaperRecord, Reject, read_contexts, read_papers, read_splits
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, validate

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from citewell.lab.commands.options import progress
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
 from citewell.lab.davinci.settings import TrainSettings
@@ -51,14 +51,7 @@ def davinci(
         named["heads"] = tuple(heads)
     chosen = replace(TrainSettings.read(settings) if settings else TrainSettings(), **named)
     console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bars:
-        tasks: dict[str, Any] = {}
-
-        def on_progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
+    with progress(console) as on_progress:
 
         def on_step(entry: dict[str, Any]) -> None:
             on_progress("steps", entry["step"], chosen.steps)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from citewell.commands.corpus import Corpus, Loadable, input_hash
+from citewell.corpora.spilling import Corpus, Loadable, input_hash
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.publications import MAX_PASSAGE, Publication

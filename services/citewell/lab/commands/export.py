@@ -56,7 +56,7 @@ def davinci(
 ) -> None:
     """Write a trained DAVINCI as ONNX, after comparing it with torch."""
     try:
-        from citewell.commands.rerank import asked_budget
+        from citewell.lab.commands.rerank import asked_budget
         from citewell.lab.davinci.export import Storage, build_graphs, export_folder, export_triton_version, parity
         from citewell.lab.davinci.runs import RunFolder
     except ImportError as error:

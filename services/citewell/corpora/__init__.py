@@ -1,0 +1,1 @@
+"""Corpora in files: reads every known format as a stream, and prepares a corpus for loading. Imports no service."""

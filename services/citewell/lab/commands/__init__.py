@@ -1,0 +1,1 @@
+"""The lab's subcommands of `citewell`, one module each; they need the extra `lab`."""
