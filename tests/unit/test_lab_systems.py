@@ -10,12 +10,13 @@ import pytest
 
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.knowledge import citations, profile_table
-from citewell.lab.lexical import Bm25, FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights, words
+from citewell.lab.lexical import Bm25, FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights
 from citewell.lab.protocol import Mode, make_task, training_task
 from citewell.lab.retrieval import DEPTH, IdOrder, search
 from citewell.lab.systems import Fusion, Popularity, Profiler, SeveralVectors, System
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.profiles import ProfileWeights, QueryWeights
+from citewell.scholarly.words import term_id, words
 from tests.lab_sets import invented, vectors_of, write_lines
 
 
@@ -129,12 +130,12 @@ def test_equal_weights_make_the_lexical_profile_what_bm25s_computes(data: Datase
 def test_words_near_the_marker_count_more(data: Dataset) -> None:
     lexicon = Lexicon(data)
     terms = lexicon.query_terms(np.array([0]), TermWeights(reach=2.0, floor=0.1, title=0.0))
-    weight = {word: terms[0, number] for word, number in lexicon._numbers.items() if terms[0, number]}
+    weight = {term: terms[0, column] for term, column in lexicon._columns.items() if terms[0, column]}
     text = words(data.contexts.texts[0])
     target = text.index("targetcit")
     for at, word in enumerate(text):
         if at != target:
-            assert weight[word] == pytest.approx(0.1 + 0.9 * np.exp(-abs(at - target) / 2), rel=1e-5)
+            assert weight[term_id(word)] == pytest.approx(0.1 + 0.9 * np.exp(-abs(at - target) / 2), rel=1e-5)
 
 
 def test_plain_bm25_finds_aliases_only_in_contexts(data: Dataset) -> None:

@@ -6,7 +6,6 @@ weighted bag of words under BM25. The query is weighted too: a word counts more 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,17 +19,11 @@ from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.knowledge import Citations
 from citewell.lab.systems import by_citing_paper
 from citewell.profiler.profiles import Vectors
-from citewell.scholarly.contexts import OTHER, TARGET
+from citewell.scholarly.contexts import TARGET
+from citewell.scholarly.words import term_id, words
 
 Matrix = Any
 """A scipy sparse matrix; scipy has no types."""
-
-_WORD = re.compile(r"\w\w+")
-_FUNCTION_WORDS = """
-    a al also an and are as at be been but by can et for from has have if in into is it its no not of on or our such
-    than that the their then there these they this to was we where which while will with
-"""
-_STOPWORDS = {*_FUNCTION_WORDS.split(), OTHER.lower()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +53,11 @@ class TermWeights:
     abstract: float = 0.0
 
 
-def words(text: str) -> list[str]:
-    """The words of a text, lower case and singular, without function words and markers of other citations."""
-    return [_singular(word) for word in _WORD.findall(text.lower()) if word not in _STOPWORDS]
-
-
-def _singular(word: str) -> str:
-    if len(word) <= 3 or not word.endswith("s") or word.endswith(("us", "ss")):
-        return word
-    if word.endswith("ies"):
-        return f"{word[:-3]}y"
-    return word[:-1]
-
-
 class Lexicon:
     """The words of a data set's titles, abstracts and contexts, counted once for every setting that is tried."""
 
     def __init__(self, data: Dataset) -> None:
-        self._numbers: dict[str, int] = {}
+        self._columns: dict[int, int] = {}
         fields = [self._count(texts) for texts in (data.papers.titles, data.papers.abstracts, data.contexts.texts)]
         self.titles, self.abstracts, self.contexts = (self._matrix(*field) for field in fields)
         self._data = data
@@ -85,13 +65,15 @@ class Lexicon:
     def _count(self, texts: Iterable[str]) -> tuple[list[int], list[int]]:
         numbers, ends = [], [0]
         for text in texts:
-            numbers += [self._numbers.setdefault(w, len(self._numbers)) for w in words(text) if w != TARGET.lower()]
+            numbers += [
+                self._columns.setdefault(term_id(w), len(self._columns)) for w in words(text) if w != TARGET.lower()
+            ]
             ends.append(len(numbers))
         return numbers, ends
 
     def _matrix(self, numbers: list[int], ends: list[int]) -> Matrix:
         ones = np.ones(len(numbers), np.float32)
-        matrix = sparse.csr_matrix((ones, numbers, ends), shape=(len(ends) - 1, len(self._numbers)))
+        matrix = sparse.csr_matrix((ones, numbers, ends), shape=(len(ends) - 1, len(self._columns)))
         matrix.sum_duplicates()
         return matrix
 
@@ -104,9 +86,9 @@ class Lexicon:
             for at, word in enumerate(text):
                 if at != target:
                     rows.append(row)
-                    columns.append(self._numbers[word])
+                    columns.append(self._columns[term_id(word)])
                     values.append(weights.floor + (1 - weights.floor) * np.exp(-abs(at - target) / weights.reach))
-        shape = (len(queries), len(self._numbers))
+        shape = (len(queries), len(self._columns))
         citing = self._data.contexts.citing[queries]
         terms = sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=shape)
         return (terms + weights.title * self.titles[citing] + weights.abstract * self.abstracts[citing]).tocsr()

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from citewell.types.v1 import paper_pb2 as _paper_pb2
+from citewell.types.v1 import terms_pb2 as _terms_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -17,6 +18,11 @@ if sys.version_info >= (3, 11):
     from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -32,7 +38,9 @@ class _SearchFieldEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchFie
     SEARCH_FIELD_CONTENT: _SearchField.ValueType  # 2
     """v_i alone: for as-of and ablation."""
     SEARCH_FIELD_LEXICAL: _SearchField.ValueType  # 3
-    """Title, abstract and citing contexts by BM25."""
+    """The lexical public profile alone: title, abstract and citing contexts by BM25."""
+    SEARCH_FIELD_HYBRID: _SearchField.ValueType  # 4
+    """Cosine to the profile + lexical.weight · lexical score."""
 
 class SearchField(_SearchField, metaclass=_SearchFieldEnumTypeWrapper):
     """Which vector is searched."""
@@ -43,7 +51,9 @@ SEARCH_FIELD_PROFILE: SearchField.ValueType  # 1
 SEARCH_FIELD_CONTENT: SearchField.ValueType  # 2
 """v_i alone: for as-of and ablation."""
 SEARCH_FIELD_LEXICAL: SearchField.ValueType  # 3
-"""Title, abstract and citing contexts by BM25."""
+"""The lexical public profile alone: title, abstract and citing contexts by BM25."""
+SEARCH_FIELD_HYBRID: SearchField.ValueType  # 4
+"""Cosine to the profile + lexical.weight · lexical score."""
 Global___SearchField: _TypeAlias = SearchField  # noqa: Y015
 
 @_typing.final
@@ -83,6 +93,8 @@ class SearchRequest(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     INDEX_VIEW_FIELD_NUMBER: _builtins.int
     MODEL_HASH_FIELD_NUMBER: _builtins.int
+    LEXICAL_FIELD_NUMBER: _builtins.int
+    MATCHED_TERMS_FIELD_NUMBER: _builtins.int
     field: Global___SearchField.ValueType
     limit: _builtins.int
     """1 to 3000."""
@@ -93,12 +105,21 @@ class SearchRequest(_message.Message):
     """Empty = the serving one."""
     model_hash: _builtins.str
     """Hash of the encoder that made the vector; FAILED_PRECONDITION when the view holds another's."""
+    matched_terms: _builtins.int
+    """At most so many matched terms a paper are told; 0 to 50."""
     @_builtins.property
     def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
-    def sparse(self) -> Global___SparseVector: ...
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def sparse(self) -> Global___SparseVector:
+        """Use lexical."""
+
     @_builtins.property
     def filter(self) -> _paper_pb2.SearchFilter: ...
+    @_builtins.property
+    def lexical(self) -> _terms_pb2.LexicalQuery:
+        """For LEXICAL and HYBRID."""
+
     def __init__(
         self,
         *,
@@ -111,10 +132,12 @@ class SearchRequest(_message.Message):
         exact: _builtins.bool = ...,
         index_view: _builtins.str = ...,
         model_hash: _builtins.str = ...,
+        lexical: _terms_pb2.LexicalQuery | None = ...,
+        matched_terms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "sparse", b"sparse"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "lexical", b"lexical", "sparse", b"sparse"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact", b"exact", "field", b"field", "filter", b"filter", "index_view", b"index_view", "limit", b"limit", "model_hash", b"model_hash", "sparse", b"sparse", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact", b"exact", "field", b"field", "filter", b"filter", "index_view", b"index_view", "lexical", b"lexical", "limit", b"limit", "matched_terms", b"matched_terms", "model_hash", b"model_hash", "sparse", b"sparse", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -127,22 +150,35 @@ class ScoredPaper(_message.Message):
     PAPER_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    PROFILE_SCORE_FIELD_NUMBER: _builtins.int
+    LEXICAL_SCORE_FIELD_NUMBER: _builtins.int
+    MATCHED_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """Cosine for dense fields."""
+    """What the ranking goes by: the cosine for dense fields, the lexical score, or their sum."""
     rank: _builtins.int
     """1-indexed, ties by paper id."""
+    profile_score: _builtins.float
+    """The parts of a HYBRID score: cosine, and the lexical score before it is weighted."""
+    lexical_score: _builtins.float
     @_builtins.property
     def paper(self) -> _paper_pb2.Paper: ...
+    @_builtins.property
+    def matched(self) -> _terms_pb2.Terms:
+        """The heaviest matched terms in the order of their ids, and what each adds to lexical_score."""
+
     def __init__(
         self,
         *,
         paper: _paper_pb2.Paper | None = ...,
         score: _builtins.float = ...,
         rank: _builtins.int = ...,
+        profile_score: _builtins.float = ...,
+        lexical_score: _builtins.float = ...,
+        matched: _terms_pb2.Terms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["paper", b"paper"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["matched", b"matched", "paper", b"paper"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["paper", b"paper", "rank", b"rank", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lexical_score", b"lexical_score", "matched", b"matched", "paper", b"paper", "profile_score", b"profile_score", "rank", b"rank", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -188,6 +224,7 @@ class SearchEvidenceRequest(_message.Message):
     PUBLISHED_BEFORE_FIELD_NUMBER: _builtins.int
     EXCLUDED_CITING_IDS_FIELD_NUMBER: _builtins.int
     INDEX_VIEW_FIELD_NUMBER: _builtins.int
+    LEXICAL_FIELD_NUMBER: _builtins.int
     limit_per_paper: _builtins.int
     """1 to 20."""
     index_view: _builtins.str
@@ -203,6 +240,10 @@ class SearchEvidenceRequest(_message.Message):
     def excluded_citing_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """No evidence from these citing papers (e.g. the draft itself)."""
 
+    @_builtins.property
+    def lexical(self) -> _terms_pb2.LexicalQuery:
+        """Words count beside the vector: cosine + lexical.weight · lexical score of the context. Its mean_length is of contexts where set; 0 = the store's own."""
+
     def __init__(
         self,
         *,
@@ -212,10 +253,11 @@ class SearchEvidenceRequest(_message.Message):
         published_before: _paper_pb2.PartialDate | None = ...,
         excluded_citing_ids: _abc.Iterable[_builtins.str] | None = ...,
         index_view: _builtins.str = ...,
+        lexical: _terms_pb2.LexicalQuery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["published_before", b"published_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical", "published_before", b"published_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_ids", b"cited_ids", "excluded_citing_ids", b"excluded_citing_ids", "index_view", b"index_view", "limit_per_paper", b"limit_per_paper", "published_before", b"published_before", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_ids", b"cited_ids", "excluded_citing_ids", b"excluded_citing_ids", "index_view", b"index_view", "lexical", b"lexical", "limit_per_paper", b"limit_per_paper", "published_before", b"published_before", "vector", b"vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -232,11 +274,16 @@ class Evidence(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     PUBLISHED_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    SPAN_OFFSET_FIELD_NUMBER: _builtins.int
+    SPAN_LENGTH_FIELD_NUMBER: _builtins.int
     citing_id: _builtins.str
     cited_id: _builtins.str
     text: _builtins.str
     score: _builtins.float
-    """Cosine to the query context."""
+    """Cosine to the query context, or what the request's lexical part makes of it."""
+    span_offset: _builtins.int
+    """The span of the text that speaks of the cited paper, in code points; length 0 = the whole text."""
+    span_length: _builtins.int
     @_builtins.property
     def published(self) -> _paper_pb2.PartialDate: ...
     def __init__(
@@ -247,10 +294,12 @@ class Evidence(_message.Message):
         text: _builtins.str = ...,
         published: _paper_pb2.PartialDate | None = ...,
         score: _builtins.float = ...,
+        span_offset: _builtins.int = ...,
+        span_length: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["published", b"published"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_id", b"cited_id", "citing_id", b"citing_id", "published", b"published", "score", b"score", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_id", b"cited_id", "citing_id", b"citing_id", "published", b"published", "score", b"score", "span_length", b"span_length", "span_offset", b"span_offset", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -300,6 +349,163 @@ class SearchEvidenceResponse(_message.Message):
 Global___SearchEvidenceResponse: _TypeAlias = SearchEvidenceResponse  # noqa: Y015
 
 @_typing.final
+class SearchSpansRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERMS_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    PREFETCH_FIELD_NUMBER: _builtins.int
+    PUBLISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    EXCLUDED_CITING_IDS_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    INDEX_VIEW_FIELD_NUMBER: _builtins.int
+    MODEL_HASH_FIELD_NUMBER: _builtins.int
+    prefetch: _builtins.int
+    """How many spans each of the rankings (BM25-Okapi, BM25+, cosine) contributes; 1 to 500, 0 = 50."""
+    index_view: _builtins.str
+    model_hash: _builtins.str
+    @_builtins.property
+    def terms(self) -> _terms_pb2.Terms:
+        """How often each term stands in the query; idf and lengths are those of the stored spans."""
+
+    @_builtins.property
+    def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Optional: also the spans nearest to it."""
+
+    @_builtins.property
+    def published_before(self) -> _paper_pb2.PartialDate:
+        """Applied to the citing papers: only what was published before counts, also as support."""
+
+    @_builtins.property
+    def excluded_citing_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def filter(self) -> _paper_pb2.SearchFilter:
+        """Which cited papers may be answers."""
+
+    def __init__(
+        self,
+        *,
+        terms: _terms_pb2.Terms | None = ...,
+        vector: _abc.Iterable[_builtins.float] | None = ...,
+        prefetch: _builtins.int = ...,
+        published_before: _paper_pb2.PartialDate | None = ...,
+        excluded_citing_ids: _abc.Iterable[_builtins.str] | None = ...,
+        filter: _paper_pb2.SearchFilter | None = ...,
+        index_view: _builtins.str = ...,
+        model_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "published_before", b"published_before", "terms", b"terms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["excluded_citing_ids", b"excluded_citing_ids", "filter", b"filter", "index_view", b"index_view", "model_hash", b"model_hash", "prefetch", b"prefetch", "published_before", b"published_before", "terms", b"terms", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchSpansRequest: _TypeAlias = SearchSpansRequest  # noqa: Y015
+
+@_typing.final
+class SpanSupport(_message.Message):
+    """A paper cited for a span, and how many papers cite it so."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAPER_ID_FIELD_NUMBER: _builtins.int
+    SUPPORT_FIELD_NUMBER: _builtins.int
+    PUBLISHED_FIELD_NUMBER: _builtins.int
+    CITING_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SPAN_OFFSET_FIELD_NUMBER: _builtins.int
+    SPAN_LENGTH_FIELD_NUMBER: _builtins.int
+    paper_id: _builtins.str
+    support: _builtins.int
+    citing_id: _builtins.str
+    """One of the citing papers, the newest, and its whole context, with the span's place in it in code points."""
+    text: _builtins.str
+    span_offset: _builtins.int
+    span_length: _builtins.int
+    @_builtins.property
+    def published(self) -> _paper_pb2.PartialDate: ...
+    def __init__(
+        self,
+        *,
+        paper_id: _builtins.str = ...,
+        support: _builtins.int = ...,
+        published: _paper_pb2.PartialDate | None = ...,
+        citing_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        span_offset: _builtins.int = ...,
+        span_length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["published", b"published"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_id", b"citing_id", "paper_id", b"paper_id", "published", b"published", "span_length", b"span_length", "span_offset", b"span_offset", "support", b"support", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpanSupport: _TypeAlias = SpanSupport  # noqa: Y015
+
+@_typing.final
+class FoundSpan(_message.Message):
+    """One distinct span."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    OKAPI_RANK_FIELD_NUMBER: _builtins.int
+    PLUS_RANK_FIELD_NUMBER: _builtins.int
+    COSINE_RANK_FIELD_NUMBER: _builtins.int
+    PAPERS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    okapi_rank: _builtins.int
+    """1-indexed; 0 = not among the prefetched of that ranking."""
+    plus_rank: _builtins.int
+    cosine_rank: _builtins.int
+    @_builtins.property
+    def papers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpanSupport]: ...
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        okapi_rank: _builtins.int = ...,
+        plus_rank: _builtins.int = ...,
+        cosine_rank: _builtins.int = ...,
+        papers: _abc.Iterable[Global___SpanSupport] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cosine_rank", b"cosine_rank", "okapi_rank", b"okapi_rank", "papers", b"papers", "plus_rank", b"plus_rank", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FoundSpan: _TypeAlias = FoundSpan  # noqa: Y015
+
+@_typing.final
+class SearchSpansResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPANS_FIELD_NUMBER: _builtins.int
+    INDEX_VIEW_FIELD_NUMBER: _builtins.int
+    MEAN_SPAN_LENGTH_FIELD_NUMBER: _builtins.int
+    index_view: _builtins.str
+    mean_span_length: _builtins.float
+    """Mean number of words of a stored span: queries much longer than that are ranked otherwise."""
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoundSpan]: ...
+    def __init__(
+        self,
+        *,
+        spans: _abc.Iterable[Global___FoundSpan] | None = ...,
+        index_view: _builtins.str = ...,
+        mean_span_length: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_view", b"index_view", "mean_span_length", b"mean_span_length", "spans", b"spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchSpansResponse: _TypeAlias = SearchSpansResponse  # noqa: Y015
+
+@_typing.final
 class PaperPoint(_message.Message):
     """Vectors of points are float32, little-endian: a feed writes and reads a thousand a second."""
 
@@ -311,15 +517,26 @@ class PaperPoint(_message.Message):
     LEXICAL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
     profile: _builtins.bytes
     content: _builtins.bytes
     version: _builtins.int
     hidden: _builtins.bool
     """Retracted: never an answer."""
+    length: _builtins.float
+    """The sum over all words, also of those that a long list leaves out."""
     @_builtins.property
     def paper(self) -> _paper_pb2.Paper: ...
     @_builtins.property
-    def lexical(self) -> Global___SparseVector: ...
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def lexical(self) -> Global___SparseVector:
+        """Use terms."""
+
+    @_builtins.property
+    def terms(self) -> _terms_pb2.Terms:
+        """The lexical public profile: weighted counts of words in title, abstract and citing contexts. Long lists hold the largest counts only."""
+
     def __init__(
         self,
         *,
@@ -329,10 +546,12 @@ class PaperPoint(_message.Message):
         lexical: Global___SparseVector | None = ...,
         version: _builtins.int = ...,
         hidden: _builtins.bool = ...,
+        terms: _terms_pb2.Terms | None = ...,
+        length: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical", "paper", b"paper"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical", "paper", b"paper", "terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "hidden", b"hidden", "lexical", b"lexical", "paper", b"paper", "profile", b"profile", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "hidden", b"hidden", "length", b"length", "lexical", b"lexical", "paper", b"paper", "profile", b"profile", "terms", b"terms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -352,6 +571,10 @@ class SpanPoint(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
     EXTRACTOR_HASH_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    SPAN_OFFSET_FIELD_NUMBER: _builtins.int
+    SPAN_LENGTH_FIELD_NUMBER: _builtins.int
+    SPAN_TERMS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Stable: made from citing id, cited id, context and span ordinal."""
     citing_id: _builtins.str
@@ -363,8 +586,19 @@ class SpanPoint(_message.Message):
     hidden: _builtins.bool
     extractor_hash: _builtins.str
     """Hash of what cut the span from its context."""
+    span_offset: _builtins.int
+    """The span inside the text, in code points; length 0 = the whole text."""
+    span_length: _builtins.int
     @_builtins.property
     def published(self) -> _paper_pb2.PartialDate: ...
+    @_builtins.property
+    def terms(self) -> _terms_pb2.Terms:
+        """Counts of the words of the whole text."""
+
+    @_builtins.property
+    def span_terms(self) -> _terms_pb2.Terms:
+        """Counts of the words of the span."""
+
     def __init__(
         self,
         *,
@@ -378,10 +612,14 @@ class SpanPoint(_message.Message):
         version: _builtins.int = ...,
         hidden: _builtins.bool = ...,
         extractor_hash: _builtins.str = ...,
+        terms: _terms_pb2.Terms | None = ...,
+        span_offset: _builtins.int = ...,
+        span_length: _builtins.int = ...,
+        span_terms: _terms_pb2.Terms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["published", b"published"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["published", b"published", "span_terms", b"span_terms", "terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_id", b"cited_id", "citing_id", b"citing_id", "extractor_hash", b"extractor_hash", "hidden", b"hidden", "key", b"key", "published", b"published", "revision", b"revision", "text", b"text", "vector", b"vector", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_id", b"cited_id", "citing_id", b"citing_id", "extractor_hash", b"extractor_hash", "hidden", b"hidden", "key", b"key", "published", b"published", "revision", b"revision", "span_length", b"span_length", "span_offset", b"span_offset", "span_terms", b"span_terms", "terms", b"terms", "text", b"text", "vector", b"vector", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,11 @@ class IndexServiceStub:
                 request_serializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchRequest.SerializeToString,
                 response_deserializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchResponse.FromString,
                 _registered_method=True)
+        self.SearchSpans = channel.unary_unary(
+                '/citewell.index.v1.IndexService/SearchSpans',
+                request_serializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchSpansRequest.SerializeToString,
+                response_deserializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchSpansResponse.FromString,
+                _registered_method=True)
         self.SearchEvidence = channel.unary_unary(
                 '/citewell.index.v1.IndexService/SearchEvidence',
                 request_serializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchEvidenceRequest.SerializeToString,
@@ -98,6 +103,13 @@ class IndexServiceServicer:
 
     def Search(self, request, context):
         """The nearest papers by profile (eq. 5).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchSpans(self, request, context):
+        """The spans of all citing sentences that fit a query, each with the papers cited for it: what the EVIDENCE strategy ranks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,6 +186,11 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.Search,
                     request_deserializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchRequest.FromString,
                     response_serializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchResponse.SerializeToString,
+            ),
+            'SearchSpans': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchSpans,
+                    request_deserializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchSpansRequest.FromString,
+                    response_serializer=citewell_dot_index_dot_v1_dot_index__pb2.SearchSpansResponse.SerializeToString,
             ),
             'SearchEvidence': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchEvidence,
@@ -254,6 +271,33 @@ class IndexService:
             '/citewell.index.v1.IndexService/Search',
             citewell_dot_index_dot_v1_dot_index__pb2.SearchRequest.SerializeToString,
             citewell_dot_index_dot_v1_dot_index__pb2.SearchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchSpans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/citewell.index.v1.IndexService/SearchSpans',
+            citewell_dot_index_dot_v1_dot_index__pb2.SearchSpansRequest.SerializeToString,
+            citewell_dot_index_dot_v1_dot_index__pb2.SearchSpansResponse.FromString,
             options,
             channel_credentials,
             insecure,

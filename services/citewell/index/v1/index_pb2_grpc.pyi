@@ -35,6 +35,8 @@ class IndexServiceStub:
     def __new__(cls, channel: _aio.Channel) -> IndexServiceAsyncStub: ...
     Search: _grpc.UnaryUnaryMultiCallable[_index_pb2.SearchRequest, _index_pb2.SearchResponse]
     """The nearest papers by profile (eq. 5)."""
+    SearchSpans: _grpc.UnaryUnaryMultiCallable[_index_pb2.SearchSpansRequest, _index_pb2.SearchSpansResponse]
+    """The spans of all citing sentences that fit a query, each with the papers cited for it: what the EVIDENCE strategy ranks."""
     SearchEvidence: _grpc.UnaryUnaryMultiCallable[_index_pb2.SearchEvidenceRequest, _index_pb2.SearchEvidenceResponse]
     """For each named paper, the citing contexts nearest to the query context."""
     Upsert: _grpc.UnaryUnaryMultiCallable[_index_pb2.UpsertRequest, _index_pb2.UpsertResponse]
@@ -57,6 +59,8 @@ class IndexServiceAsyncStub(IndexServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Search: _aio.UnaryUnaryMultiCallable[_index_pb2.SearchRequest, _index_pb2.SearchResponse]  # type: ignore[assignment]
     """The nearest papers by profile (eq. 5)."""
+    SearchSpans: _aio.UnaryUnaryMultiCallable[_index_pb2.SearchSpansRequest, _index_pb2.SearchSpansResponse]  # type: ignore[assignment]
+    """The spans of all citing sentences that fit a query, each with the papers cited for it: what the EVIDENCE strategy ranks."""
     SearchEvidence: _aio.UnaryUnaryMultiCallable[_index_pb2.SearchEvidenceRequest, _index_pb2.SearchEvidenceResponse]  # type: ignore[assignment]
     """For each named paper, the citing contexts nearest to the query context."""
     Upsert: _aio.UnaryUnaryMultiCallable[_index_pb2.UpsertRequest, _index_pb2.UpsertResponse]  # type: ignore[assignment]
@@ -82,6 +86,14 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_index_pb2.SearchResponse, _abc.Awaitable[_index_pb2.SearchResponse]]:
         """The nearest papers by profile (eq. 5)."""
+
+    @_abc_1.abstractmethod
+    def SearchSpans(
+        self,
+        request: _index_pb2.SearchSpansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_index_pb2.SearchSpansResponse, _abc.Awaitable[_index_pb2.SearchSpansResponse]]:
+        """The spans of all citing sentences that fit a query, each with the papers cited for it: what the EVIDENCE strategy ranks."""
 
     @_abc_1.abstractmethod
     def SearchEvidence(

@@ -5,6 +5,7 @@ isort:skip_file
 
 from citewell.types.v1 import paper_pb2 as _paper_pb2
 from citewell.types.v1 import publication_pb2 as _publication_pb2
+from citewell.types.v1 import terms_pb2 as _terms_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -27,20 +28,26 @@ class EmbedQueryRequest(_message.Message):
     CONTEXT_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     ABSTRACT_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
     context: _builtins.str
     """With exactly one TARGETCIT, or empty."""
     title: _builtins.str
     abstract: _builtins.str
+    @_builtins.property
+    def as_of(self) -> _paper_pb2.PartialDate:
+        """Words are weighed by what was known before this day; unset = by the view's statistics."""
+
     def __init__(
         self,
         *,
         context: _builtins.str = ...,
         title: _builtins.str = ...,
         abstract: _builtins.str = ...,
+        as_of: _paper_pb2.PartialDate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "context", b"context", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "as_of", b"as_of", "context", b"context", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -58,6 +65,8 @@ class EmbedQueryResponse(_message.Message):
     SEARCHABLE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    LEXICAL_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
     model_hash: _builtins.str
     settings_hash: _builtins.str
     """Over γ, δ and the text rules."""
@@ -66,6 +75,8 @@ class EmbedQueryResponse(_message.Message):
     view: _builtins.str
     """The view that searches should use, and the ledger's epoch it must carry."""
     epoch: _builtins.str
+    statistics: _builtins.str
+    """Version of the statistics (papers, document frequencies, mean length) behind `lexical`."""
     @_builtins.property
     def query_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """γ·ENC1(S) + δ·ENC1(T ⊕ A), not normalised. Packed."""
@@ -78,6 +89,10 @@ class EmbedQueryResponse(_message.Message):
     def searchable(self) -> _containers.RepeatedCompositeFieldContainer[_publication_pb2.LogPosition]:
         """Every event before these offsets is searchable in the serving view."""
 
+    @_builtins.property
+    def lexical(self) -> _terms_pb2.LexicalQuery:
+        """The words of the query, for searches by HYBRID and for ScoreProfiles."""
+
     def __init__(
         self,
         *,
@@ -89,10 +104,12 @@ class EmbedQueryResponse(_message.Message):
         searchable: _abc.Iterable[_publication_pb2.LogPosition] | None = ...,
         view: _builtins.str = ...,
         epoch: _builtins.str = ...,
+        lexical: _terms_pb2.LexicalQuery | None = ...,
+        statistics: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "model_hash", b"model_hash", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "lexical", b"lexical", "model_hash", b"model_hash", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -105,6 +122,10 @@ class ScoreProfilesRequest(_message.Message):
     PAPER_IDS_FIELD_NUMBER: _builtins.int
     QUERY_VECTOR_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
+    LEXICAL_FIELD_NUMBER: _builtins.int
+    MATCHED_TERMS_FIELD_NUMBER: _builtins.int
+    matched_terms: _builtins.int
+    """At most so many matched terms a paper are told; 0 to 50."""
     @_builtins.property
     def paper_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -113,16 +134,22 @@ class ScoreProfilesRequest(_message.Message):
     def as_of(self) -> _paper_pb2.PartialDate:
         """Use only citations made by papers dated before this day; unset = all."""
 
+    @_builtins.property
+    def lexical(self) -> _terms_pb2.LexicalQuery:
+        """Unset = lexical scores are 0."""
+
     def __init__(
         self,
         *,
         paper_ids: _abc.Iterable[_builtins.str] | None = ...,
         query_vector: _abc.Iterable[_builtins.float] | None = ...,
         as_of: _paper_pb2.PartialDate | None = ...,
+        lexical: _terms_pb2.LexicalQuery | None = ...,
+        matched_terms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "lexical", b"lexical"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "paper_ids", b"paper_ids", "query_vector", b"query_vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "lexical", b"lexical", "matched_terms", b"matched_terms", "paper_ids", b"paper_ids", "query_vector", b"query_vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -138,6 +165,9 @@ class ProfileScore(_message.Message):
     CONTENT_SHARE_FIELD_NUMBER: _builtins.int
     CONTEXT_SHARE_FIELD_NUMBER: _builtins.int
     CITING_SHARE_FIELD_NUMBER: _builtins.int
+    LEXICAL_SCORE_FIELD_NUMBER: _builtins.int
+    HYBRID_SCORE_FIELD_NUMBER: _builtins.int
+    MATCHED_FIELD_NUMBER: _builtins.int
     paper_id: _builtins.str
     score: _builtins.float
     """cosine(v_q, v̂_i), eq. 5."""
@@ -147,6 +177,14 @@ class ProfileScore(_message.Message):
     """Shares of v_q · v̂_i that come from the paper's own text, from what others said, and from who they are; together 1."""
     context_share: _builtins.float
     citing_share: _builtins.float
+    lexical_score: _builtins.float
+    """The lexical public profile's score, before it is weighted."""
+    hybrid_score: _builtins.float
+    """score + lexical.weight · lexical_score."""
+    @_builtins.property
+    def matched(self) -> _terms_pb2.Terms:
+        """The heaviest matched terms in the order of their ids, and what each adds to lexical_score."""
+
     def __init__(
         self,
         *,
@@ -156,10 +194,13 @@ class ProfileScore(_message.Message):
         content_share: _builtins.float = ...,
         context_share: _builtins.float = ...,
         citing_share: _builtins.float = ...,
+        lexical_score: _builtins.float = ...,
+        hybrid_score: _builtins.float = ...,
+        matched: _terms_pb2.Terms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["matched", b"matched"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_share", b"citing_share", "content_share", b"content_share", "context_share", b"context_share", "in_degree", b"in_degree", "paper_id", b"paper_id", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_share", b"citing_share", "content_share", b"content_share", "context_share", b"context_share", "hybrid_score", b"hybrid_score", "in_degree", b"in_degree", "lexical_score", b"lexical_score", "matched", b"matched", "paper_id", b"paper_id", "score", b"score"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,6 +314,79 @@ class GetProfileResponse(_message.Message):
 Global___GetProfileResponse: _TypeAlias = GetProfileResponse  # noqa: Y015
 
 @_typing.final
+class ListReferencesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAPER_IDS_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def paper_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100."""
+
+    @_builtins.property
+    def as_of(self) -> _paper_pb2.PartialDate:
+        """Nothing of papers published on this day or later; unset = all."""
+
+    def __init__(
+        self,
+        *,
+        paper_ids: _abc.Iterable[_builtins.str] | None = ...,
+        as_of: _paper_pb2.PartialDate | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "paper_ids", b"paper_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReferencesRequest: _TypeAlias = ListReferencesRequest  # noqa: Y015
+
+@_typing.final
+class PaperReferences(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAPER_ID_FIELD_NUMBER: _builtins.int
+    CITED_IDS_FIELD_NUMBER: _builtins.int
+    paper_id: _builtins.str
+    @_builtins.property
+    def cited_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        paper_id: _builtins.str = ...,
+        cited_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_ids", b"cited_ids", "paper_id", b"paper_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PaperReferences: _TypeAlias = PaperReferences  # noqa: Y015
+
+@_typing.final
+class ListReferencesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAPERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def papers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PaperReferences]:
+        """In the order asked for, without unknown ids."""
+
+    def __init__(
+        self,
+        *,
+        papers: _abc.Iterable[Global___PaperReferences] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["papers", b"papers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReferencesResponse: _TypeAlias = ListReferencesResponse  # noqa: Y015
+
+@_typing.final
 class InfoRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -299,6 +413,10 @@ class InfoResponse(_message.Message):
     DELTA_FIELD_NUMBER: _builtins.int
     SETTINGS_HASH_FIELD_NUMBER: _builtins.int
     AS_OF_LIMITS_FIELD_NUMBER: _builtins.int
+    LEXICAL_WEIGHT_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
+    STATISTICS_PAPERS_FIELD_NUMBER: _builtins.int
+    LEXICON_HASH_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     alpha: _builtins.float
     beta: _builtins.float
@@ -307,6 +425,12 @@ class InfoResponse(_message.Message):
     settings_hash: _builtins.str
     as_of_limits: _builtins.str
     """What as-of answers cannot undo, in words."""
+    lexical_weight: _builtins.float
+    """w of HYBRID, and the statistics in use."""
+    statistics: _builtins.str
+    statistics_papers: _builtins.int
+    lexicon_hash: _builtins.str
+    """Hash of the rules that make terms of a text."""
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     def __init__(
@@ -320,10 +444,14 @@ class InfoResponse(_message.Message):
         delta: _builtins.float = ...,
         settings_hash: _builtins.str = ...,
         as_of_limits: _builtins.str = ...,
+        lexical_weight: _builtins.float = ...,
+        statistics: _builtins.str = ...,
+        statistics_papers: _builtins.int = ...,
+        lexicon_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "settings_hash", b"settings_hash", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,11 @@ class ProfileQueryServiceStub:
                 request_serializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.GetProfileRequest.SerializeToString,
                 response_deserializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.GetProfileResponse.FromString,
                 _registered_method=True)
+        self.ListReferences = channel.unary_unary(
+                '/citewell.profiler.v1.ProfileQueryService/ListReferences',
+                request_serializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.ListReferencesRequest.SerializeToString,
+                response_deserializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.ListReferencesResponse.FromString,
+                _registered_method=True)
         self.Info = channel.unary_unary(
                 '/citewell.profiler.v1.ProfileQueryService/Info',
                 request_serializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.InfoRequest.SerializeToString,
@@ -79,6 +84,13 @@ class ProfileQueryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListReferences(self, request, context):
+        """What some papers cite: Citeomatic's step from near papers to candidates.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Info(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -102,6 +114,11 @@ def add_ProfileQueryServiceServicer_to_server(servicer, server):
                     servicer.GetProfile,
                     request_deserializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.GetProfileRequest.FromString,
                     response_serializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.GetProfileResponse.SerializeToString,
+            ),
+            'ListReferences': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReferences,
+                    request_deserializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.ListReferencesRequest.FromString,
+                    response_serializer=citewell_dot_profiler_dot_v1_dot_profile__query__pb2.ListReferencesResponse.SerializeToString,
             ),
             'Info': grpc.unary_unary_rpc_method_handler(
                     servicer.Info,
@@ -191,6 +208,33 @@ class ProfileQueryService:
             '/citewell.profiler.v1.ProfileQueryService/GetProfile',
             citewell_dot_profiler_dot_v1_dot_profile__query__pb2.GetProfileRequest.SerializeToString,
             citewell_dot_profiler_dot_v1_dot_profile__query__pb2.GetProfileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReferences(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/citewell.profiler.v1.ProfileQueryService/ListReferences',
+            citewell_dot_profiler_dot_v1_dot_profile__query__pb2.ListReferencesRequest.SerializeToString,
+            citewell_dot_profiler_dot_v1_dot_profile__query__pb2.ListReferencesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,8 @@ class ProfileQueryServiceStub:
     EmbedQuery: _grpc.UnaryUnaryMultiCallable[_profile_query_pb2.EmbedQueryRequest, _profile_query_pb2.EmbedQueryResponse]
     ScoreProfiles: _grpc.UnaryUnaryMultiCallable[_profile_query_pb2.ScoreProfilesRequest, _profile_query_pb2.ScoreProfilesResponse]
     GetProfile: _grpc.UnaryUnaryMultiCallable[_profile_query_pb2.GetProfileRequest, _profile_query_pb2.GetProfileResponse]
+    ListReferences: _grpc.UnaryUnaryMultiCallable[_profile_query_pb2.ListReferencesRequest, _profile_query_pb2.ListReferencesResponse]
+    """What some papers cite: Citeomatic's step from near papers to candidates."""
     Info: _grpc.UnaryUnaryMultiCallable[_profile_query_pb2.InfoRequest, _profile_query_pb2.InfoResponse]
 
 @_typing.type_check_only
@@ -46,6 +48,8 @@ class ProfileQueryServiceAsyncStub(ProfileQueryServiceStub):
     EmbedQuery: _aio.UnaryUnaryMultiCallable[_profile_query_pb2.EmbedQueryRequest, _profile_query_pb2.EmbedQueryResponse]  # type: ignore[assignment]
     ScoreProfiles: _aio.UnaryUnaryMultiCallable[_profile_query_pb2.ScoreProfilesRequest, _profile_query_pb2.ScoreProfilesResponse]  # type: ignore[assignment]
     GetProfile: _aio.UnaryUnaryMultiCallable[_profile_query_pb2.GetProfileRequest, _profile_query_pb2.GetProfileResponse]  # type: ignore[assignment]
+    ListReferences: _aio.UnaryUnaryMultiCallable[_profile_query_pb2.ListReferencesRequest, _profile_query_pb2.ListReferencesResponse]  # type: ignore[assignment]
+    """What some papers cite: Citeomatic's step from near papers to candidates."""
     Info: _aio.UnaryUnaryMultiCallable[_profile_query_pb2.InfoRequest, _profile_query_pb2.InfoResponse]  # type: ignore[assignment]
 
 class ProfileQueryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -71,6 +75,14 @@ class ProfileQueryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _profile_query_pb2.GetProfileRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_profile_query_pb2.GetProfileResponse, _abc.Awaitable[_profile_query_pb2.GetProfileResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListReferences(
+        self,
+        request: _profile_query_pb2.ListReferencesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_profile_query_pb2.ListReferencesResponse, _abc.Awaitable[_profile_query_pb2.ListReferencesResponse]]:
+        """What some papers cite: Citeomatic's step from near papers to candidates."""
 
     @_abc_1.abstractmethod
     def Info(

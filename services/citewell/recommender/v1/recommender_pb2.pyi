@@ -28,21 +28,29 @@ class _Strategy:
 class _StrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Strategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     STRATEGY_UNSPECIFIED: _Strategy.ValueType  # 0
-    """The same as PROFILE."""
+    """The same as HYBRID."""
     STRATEGY_PROFILE: _Strategy.ValueType  # 1
+    """Exactly eq. 3-5: the cosine with the public profile."""
     STRATEGY_HYBRID: _Strategy.ValueType  # 2
+    """The cosine and the words of the public profile together."""
     STRATEGY_EVIDENCE: _Strategy.ValueType  # 3
+    """What was cited for spans like the sentence (ILCiteR); every item carries its span."""
     STRATEGY_GLOBAL: _Strategy.ValueType  # 4
+    """For a whole draft: title and abstract only, near papers and what they cite."""
 
 class Strategy(_Strategy, metaclass=_StrategyEnumTypeWrapper):
     """Where candidates come from."""
 
 STRATEGY_UNSPECIFIED: Strategy.ValueType  # 0
-"""The same as PROFILE."""
+"""The same as HYBRID."""
 STRATEGY_PROFILE: Strategy.ValueType  # 1
+"""Exactly eq. 3-5: the cosine with the public profile."""
 STRATEGY_HYBRID: Strategy.ValueType  # 2
+"""The cosine and the words of the public profile together."""
 STRATEGY_EVIDENCE: Strategy.ValueType  # 3
+"""What was cited for spans like the sentence (ILCiteR); every item carries its span."""
 STRATEGY_GLOBAL: Strategy.ValueType  # 4
+"""For a whole draft: title and abstract only, near papers and what they cite."""
 Global___Strategy: _TypeAlias = Strategy  # noqa: Y015
 
 class _AsOf:
@@ -139,6 +147,7 @@ class Options(_message.Message):
     MIN_WATERMARK_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     ALLOW_PARTIAL_FIELD_NUMBER: _builtins.int
+    MIN_CONFIDENCE_FIELD_NUMBER: _builtins.int
     top_k: _builtins.int
     """1 to 100; 0 = 10."""
     candidates: _builtins.int
@@ -158,6 +167,8 @@ class Options(_message.Message):
     """Exact search, for repeatable rankings."""
     allow_partial: _builtins.bool
     """On a short deadline: the best ranking so far, marked degraded."""
+    min_confidence: _builtins.float
+    """Items of less confidence are left out, 0 to 1; an answer may then be empty."""
     @_builtins.property
     def filter(self) -> _paper_pb2.SearchFilter: ...
     @_builtins.property
@@ -180,10 +191,11 @@ class Options(_message.Message):
         min_watermark: _abc.Iterable[_builtins.str] | None = ...,
         exact: _builtins.bool = ...,
         allow_partial: _builtins.bool = ...,
+        min_confidence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_evidence_per_item", b"_evidence_per_item", "_rerank", b"_rerank", "evidence_per_item", b"evidence_per_item", "filter", b"filter", "rerank", b"rerank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evidence_per_item", b"_evidence_per_item", "_rerank", b"_rerank", "allow_partial", b"allow_partial", "as_of", b"as_of", "candidates", b"candidates", "diversity", b"diversity", "evidence_per_item", b"evidence_per_item", "exact", b"exact", "filter", b"filter", "min_watermark", b"min_watermark", "rerank", b"rerank", "rerank_depth", b"rerank_depth", "strategy", b"strategy", "top_k", b"top_k", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_evidence_per_item", b"_evidence_per_item", "_rerank", b"_rerank", "allow_partial", b"allow_partial", "as_of", b"as_of", "candidates", b"candidates", "diversity", b"diversity", "evidence_per_item", b"evidence_per_item", "exact", b"exact", "filter", b"filter", "min_confidence", b"min_confidence", "min_watermark", b"min_watermark", "rerank", b"rerank", "rerank_depth", b"rerank_depth", "strategy", b"strategy", "top_k", b"top_k", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__evidence_per_item: _TypeAlias = _typing.Literal["evidence_per_item"]  # noqa: Y015
     _WhichOneofArgType__evidence_per_item: _TypeAlias = _typing.Literal["_evidence_per_item", b"_evidence_per_item"]  # noqa: Y015
@@ -249,6 +261,30 @@ class StageScore(_message.Message):
 Global___StageScore: _TypeAlias = StageScore  # noqa: Y015
 
 @_typing.final
+class TextRange(_message.Message):
+    """A place in a text, in code points."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    length: _builtins.int
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextRange: _TypeAlias = TextRange  # noqa: Y015
+
+@_typing.final
 class EvidenceSpan(_message.Message):
     """Words of another paper that cites the item."""
 
@@ -258,12 +294,25 @@ class EvidenceSpan(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     PUBLISHED_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    MATCHES_FIELD_NUMBER: _builtins.int
+    SPAN_FIELD_NUMBER: _builtins.int
+    SUPPORT_FIELD_NUMBER: _builtins.int
     citing_id: _builtins.str
     text: _builtins.str
     score: _builtins.float
-    """Cosine to the query's context."""
+    """How well it fits the query's context."""
+    support: _builtins.int
+    """With EVIDENCE: how many papers cite the item for this span."""
     @_builtins.property
     def published(self) -> _paper_pb2.PartialDate: ...
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextRange]:
+        """Words of the text that the query has too."""
+
+    @_builtins.property
+    def span(self) -> Global___TextRange:
+        """The part of the text that speaks of the item; unset = all of it."""
+
     def __init__(
         self,
         *,
@@ -271,14 +320,73 @@ class EvidenceSpan(_message.Message):
         text: _builtins.str = ...,
         published: _paper_pb2.PartialDate | None = ...,
         score: _builtins.float = ...,
+        matches: _abc.Iterable[Global___TextRange] | None = ...,
+        span: Global___TextRange | None = ...,
+        support: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["published", b"published"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["published", b"published", "span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_id", b"citing_id", "published", b"published", "score", b"score", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_id", b"citing_id", "matches", b"matches", "published", b"published", "score", b"score", "span", b"span", "support", b"support", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EvidenceSpan: _TypeAlias = EvidenceSpan  # noqa: Y015
+
+@_typing.final
+class MatchedWord(_message.Message):
+    """A word of the query that the item's public profile has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORD_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    word: _builtins.str
+    """As the query writes it."""
+    share: _builtins.float
+    """Its share of the item's retrieval score."""
+    def __init__(
+        self,
+        *,
+        word: _builtins.str = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["share", b"share", "word", b"word"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MatchedWord: _TypeAlias = MatchedWord  # noqa: Y015
+
+@_typing.final
+class ScoreParts(_message.Message):
+    """Shares of the retrieval score, together 1: the item's own text, what others said (as a vector), who they are, and the words."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    CONTEXTS_FIELD_NUMBER: _builtins.int
+    CITING_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    content: _builtins.float
+    contexts: _builtins.float
+    citing: _builtins.float
+    words: _builtins.float
+    def __init__(
+        self,
+        *,
+        content: _builtins.float = ...,
+        contexts: _builtins.float = ...,
+        citing: _builtins.float = ...,
+        words: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing", b"citing", "content", b"content", "contexts", b"contexts", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreParts: _TypeAlias = ScoreParts  # noqa: Y015
 
 @_typing.final
 class Item(_message.Message):
@@ -293,6 +401,9 @@ class Item(_message.Message):
     PRIOR_GATE_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
     IN_DEGREE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     score: _builtins.float
     """The last stage's score."""
@@ -301,12 +412,20 @@ class Item(_message.Message):
     text_gate: _builtins.float
     prior_gate: _builtins.float
     in_degree: _builtins.int
+    confidence: _builtins.float
+    """How likely the item is to be cited here: of what is told with 0.7, about 70 % is right (deploy/docs/confidence.md). Unset where nothing was calibrated."""
     @_builtins.property
     def paper(self) -> _paper_pb2.Paper: ...
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageScore]: ...
     @_builtins.property
     def evidence(self) -> _containers.RepeatedCompositeFieldContainer[Global___EvidenceSpan]: ...
+    @_builtins.property
+    def parts(self) -> Global___ScoreParts: ...
+    @_builtins.property
+    def words(self) -> _containers.RepeatedCompositeFieldContainer[Global___MatchedWord]:
+        """The heaviest first."""
+
     def __init__(
         self,
         *,
@@ -319,15 +438,22 @@ class Item(_message.Message):
         prior_gate: _builtins.float | None = ...,
         evidence: _abc.Iterable[Global___EvidenceSpan] | None = ...,
         in_degree: _builtins.int = ...,
+        confidence: _builtins.float | None = ...,
+        parts: Global___ScoreParts | None = ...,
+        words: _abc.Iterable[Global___MatchedWord] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "paper", b"paper", "prior_gate", b"prior_gate", "text_gate", b"text_gate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "confidence", b"confidence", "paper", b"paper", "parts", b"parts", "prior_gate", b"prior_gate", "text_gate", b"text_gate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "evidence", b"evidence", "in_degree", b"in_degree", "paper", b"paper", "prior", b"prior", "prior_gate", b"prior_gate", "rank", b"rank", "score", b"score", "stages", b"stages", "text_gate", b"text_gate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "confidence", b"confidence", "evidence", b"evidence", "in_degree", b"in_degree", "paper", b"paper", "parts", b"parts", "prior", b"prior", "prior_gate", b"prior_gate", "rank", b"rank", "score", b"score", "stages", b"stages", "text_gate", b"text_gate", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
     _WhichOneofReturnType__prior_gate: _TypeAlias = _typing.Literal["prior_gate"]  # noqa: Y015
     _WhichOneofArgType__prior_gate: _TypeAlias = _typing.Literal["_prior_gate", b"_prior_gate"]  # noqa: Y015
     _WhichOneofReturnType__text_gate: _TypeAlias = _typing.Literal["text_gate"]  # noqa: Y015
     _WhichOneofArgType__text_gate: _TypeAlias = _typing.Literal["_text_gate", b"_text_gate"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prior_gate) -> _WhichOneofReturnType__prior_gate | None: ...
     @_typing.overload
@@ -395,11 +521,14 @@ class Snapshot(_message.Message):
     SETTINGS_HASH_FIELD_NUMBER: _builtins.int
     INDEX_VIEW_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
     encoder_hash: _builtins.str
     reranker_hash: _builtins.str
     settings_hash: _builtins.str
     index_view: _builtins.str
     exact: _builtins.bool
+    statistics: _builtins.str
+    """Version of the word statistics of the view."""
     @_builtins.property
     def searchable(self) -> _containers.RepeatedCompositeFieldContainer[_publication_pb2.LogPosition]:
         """Every event before these offsets is in the answer."""
@@ -413,10 +542,11 @@ class Snapshot(_message.Message):
         settings_hash: _builtins.str = ...,
         index_view: _builtins.str = ...,
         exact: _builtins.bool = ...,
+        statistics: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder_hash", b"encoder_hash", "exact", b"exact", "index_view", b"index_view", "reranker_hash", b"reranker_hash", "searchable", b"searchable", "settings_hash", b"settings_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder_hash", b"encoder_hash", "exact", b"exact", "index_view", b"index_view", "reranker_hash", b"reranker_hash", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

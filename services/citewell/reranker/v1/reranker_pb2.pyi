@@ -213,11 +213,14 @@ class InfoResponse(_message.Message):
     DEFAULT_DEPTH_FIELD_NUMBER: _builtins.int
     SPEED_NOTE_FIELD_NUMBER: _builtins.int
     PRIOR_DECAY_FIELD_NUMBER: _builtins.int
+    CITING_CONTEXTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     default_depth: _builtins.int
     speed_note: _builtins.str
     """What the speed settings cost in ranking, in words."""
     prior_decay: _builtins.float
+    citing_contexts: _builtins.int
+    """How many citing contexts a candidate the model reads; 0 = none."""
     @_builtins.property
     def model(self) -> _paper_pb2.ModelInfo:
         """Unset name: no model, candidates keep their order."""
@@ -230,10 +233,11 @@ class InfoResponse(_message.Message):
         default_depth: _builtins.int = ...,
         speed_note: _builtins.str = ...,
         prior_decay: _builtins.float = ...,
+        citing_contexts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_depth", b"default_depth", "model", b"model", "prior_decay", b"prior_decay", "speed_note", b"speed_note", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["citing_contexts", b"citing_contexts", "default_depth", b"default_depth", "model", b"model", "prior_decay", b"prior_decay", "speed_note", b"speed_note", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,32 @@
+"""Words and term ids: what the services and the lab count alike."""
+
+from __future__ import annotations
+
+import zlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citewell.scholarly.words import count_terms, located_words, term_id, words
+
+
+def test_words_are_lower_case_and_singular_without_function_words_and_other_markers() -> None:
+    text = "The Parsers of OTHERCIT use grammars; studies by TARGETCIT focus on loss."
+    assert words(text) == ["parser", "use", "grammar", "study", "targetcit", "focus", "loss"]
+
+
+def test_the_marker_counts_as_no_term() -> None:
+    assert count_terms("parsers TARGETCIT parser") == {term_id("parser"): 2}
+
+
+def test_a_term_id_is_the_crc_32_of_the_word() -> None:
+    assert term_id("parser") == zlib.crc32(b"parser")
+
+
+@given(st.text())
+def test_located_words_stand_where_they_say(text: str) -> None:
+    located = located_words(text)
+    assert all(0 <= word.offset < word.offset + word.length <= len(text) for word in located)
+    # Lower-casing may change a text's length, so only texts where it does not are compared word by word.
+    if len(text.lower()) == len(text):
+        assert [word.normal for word in located] == words(text)
