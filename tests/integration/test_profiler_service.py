@@ -215,6 +215,21 @@ async def test_vectors_of_the_publisher_are_taken_by_hash(folder: Path, encoder:
         assert list(found.content) == vector.tolist()
 
 
+async def test_references_are_told_as_of_a_date(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        await profiler.apply(event("a"), event("b", "a", "stub"), event("c"))
+        now = profile_query_pb2.ListReferencesRequest(paper_ids=["c", "b", "nobody"])
+        found = await call(profiler.queries.ListReferences, now)
+        assert {paper.paper_id: list(paper.cited_ids) for paper in found.papers} == {"c": [], "b": ["a", "stub"]}
+        before = profile_query_pb2.ListReferencesRequest(paper_ids=["b"], as_of=paper_pb2.PartialDate(year=2020))
+        assert not (await call(profiler.queries.ListReferences, before)).papers[0].cited_ids
+        after = profile_query_pb2.ListReferencesRequest(paper_ids=["b"], as_of=paper_pb2.PartialDate(year=2021))
+        assert len((await call(profiler.queries.ListReferences, after)).papers[0].cited_ids) == 2
+        many = profile_query_pb2.ListReferencesRequest(paper_ids=[f"p{number}" for number in range(101)])
+        with pytest.raises(InvalidField, match="at most 100"):
+            await call(profiler.queries.ListReferences, many)
+
+
 async def test_dead_events_have_a_state(folder: Path, encoder: Path) -> None:
     async with running(folder, encoder) as profiler:
         (dead,) = await profiler.apply(event("a", revision=0))

@@ -14,7 +14,7 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.ledger_handlers import position_message
 from citewell.profiler.profiles import QueryWeights, query_vector
-from citewell.profiler.reads import get_profile, score_profiles
+from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.errors import InvalidField
@@ -25,6 +25,7 @@ from citewell.types.v1 import paper_pb2
 
 # Twice the most that an as-of answer rescores: 3k of two searches at k = 1000.
 MAX_SCORED = 12_000
+MAX_CITING = 100
 
 AS_OF_LIMITS = (
     "As-of goes by the citing paper's date: later revisions of a citing or cited text are not undone, and the encoder "
@@ -85,6 +86,21 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             in_degree=found.in_degree,
             years=[profile_query_pb2.YearSum(year=year, count=count) for year, count in found.years],
             version=found.version,
+        )
+
+    async def ListReferences(
+        self, request: profile_query_pb2.ListReferencesRequest, context: Any
+    ) -> profile_query_pb2.ListReferencesResponse:
+        if len(request.paper_ids) > MAX_CITING:
+            raise InvalidField("paper_ids", f"{len(request.paper_ids)} ids", f"at most {MAX_CITING}")
+        _ = self._watermarks.view
+        found = await asyncio.to_thread(
+            list_references, self._database, list(request.paper_ids), date_from_message(request.as_of, "as_of")
+        )
+        return profile_query_pb2.ListReferencesResponse(
+            papers=[
+                profile_query_pb2.PaperReferences(paper_id=citing, cited_ids=cited) for citing, cited in found.items()
+            ]
         )
 
     async def Info(self, request: profile_query_pb2.InfoRequest, context: Any) -> profile_query_pb2.InfoResponse:

@@ -87,6 +87,21 @@ def get_profile(database: Database, paper_id: str, as_of: PartialDate) -> PaperP
     )
 
 
+def list_references(database: Database, paper_ids: Sequence[str], as_of: PartialDate) -> dict[str, list[str]]:
+    """What known papers cite, in the order of the ids; nothing of papers dated on the day `as_of` or later."""
+    edges = schema.edges
+    query = sa.select(edges.c.citing, edges.c.cited).where(edges.c.present)
+    if as_of.known:
+        query = query.where(edges.c.day > 0, edges.c.day < as_of.first_day())
+    paper_ids = list(dict.fromkeys(paper_ids))
+    with database.reading() as connection:
+        states = LedgerRows(connection).papers(paper_ids)
+        cited: dict[str, list[str]] = {key: [] for key in paper_ids if key in states and states[key].known}
+        for row in select_in(connection, query, edges.c.citing, cited):
+            cited[row.citing].append(row.cited)
+    return {citing: sorted(found) for citing, found in cited.items()}
+
+
 def _read(
     connection: Connection, view: View, states: Sequence[PaperState], as_of: PartialDate
 ) -> tuple[NDArray[np.float64], YearSums]:
