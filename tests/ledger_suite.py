@@ -12,13 +12,15 @@ from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
     open_ledger,
 )
-from citewell.profiler.ledger.rules import Outcome, Position, SourcedEvent
+from citewell.profiler.ledger.rules import SourcedEvent
 from citewell.profiler.ledger.views import serving_view
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import Projector
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.outcomes import Outcome
 from citewell.scholarly.papers import ExternalId
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication, Retraction
 from tests.ledger_world import HashEncoder, LedgerModel, MemoryIndex, Sums, shown_papers, shown_spans, stored_sums
 
@@ -48,7 +50,7 @@ class World:
         incoming = []
         for body in bodies:
             event = Event(f"event-{self.offset}", body)
-            incoming.append(IncomingEvent(SourcedEvent(event, Position("log", 0, self.offset))))
+            incoming.append(IncomingEvent(SourcedEvent(event, LogPosition("log", 0, self.offset))))
             self.offset += 1
         results = self.ledger.apply(incoming)
         expected = [self.model.deliver(event.sourced.event) for event in incoming]

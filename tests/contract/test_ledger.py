@@ -21,11 +21,13 @@ from citewell.profiler.ledger.ledger import IncomingEvent
 from citewell.profiler.ledger.lifecycle import (
     open_ledger,
 )
-from citewell.profiler.ledger.rules import Outcome, Position, SourcedEvent
+from citewell.profiler.ledger.rules import SourcedEvent
 from citewell.profiler.reads import get_profile, score_profiles
 from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.outcomes import Outcome
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication, Retraction
 from tests.ledger_suite import WEIGHTS, World, paper
 from tests.ledger_world import LedgerModel, dump
@@ -160,7 +162,8 @@ def test_replaying_the_log_changes_nothing(world: World) -> None:
     world.project()
     before = dump(world.database)
     events = [
-        IncomingEvent(SourcedEvent(Event(f"event-{n}", body), Position("log", 0, n))) for n, body in enumerate(bodies)
+        IncomingEvent(SourcedEvent(Event(f"event-{n}", body), LogPosition("log", 0, n)))
+        for n, body in enumerate(bodies)
     ]
     world.ledger.apply(events)
     for event in reversed(events):
@@ -207,29 +210,29 @@ def test_supplied_vectors_are_used_when_they_fit(world: World) -> None:
 def test_status_follows_the_event(world: World) -> None:
     assert world.ledger.event_state("event-0").outcome is None
     world.publish(paper("a"), paper("b", "a"), paper("a"))
-    for key in ("event-1", Position("log", 0, 1), "event-2"):
+    for key in ("event-1", LogPosition("log", 0, 1), "event-2"):
         assert not world.ledger.event_state(key).searchable
     world.project()
-    for key, outcome in (("event-1", "APPLIED"), (Position("log", 0, 1), "APPLIED"), ("event-2", "DUPLICATE")):
+    for key, outcome in (("event-1", "APPLIED"), (LogPosition("log", 0, 1), "APPLIED"), ("event-2", "DUPLICATE")):
         state = world.ledger.event_state(key)
         assert (state.outcome, state.searchable) == (outcome, True)
 
 
 def test_dead_events_let_the_watermark_pass_once_recorded(world: World) -> None:
     world.publish(paper("a"), paper("a", "b"), paper("c"))
-    assert world.ledger.applied() == [Position("log", 0, 1)]
+    assert world.ledger.applied() == [LogPosition("log", 0, 1)]
     (dead,) = world.ledger.apply(
-        [IncomingEvent(SourcedEvent(Event("event-1", paper("a", "b")), Position("log", 0, 1)))]
+        [IncomingEvent(SourcedEvent(Event("event-1", paper("a", "b")), LogPosition("log", 0, 1)))]
     )
     world.ledger.record_dead([dead])
-    assert world.ledger.applied() == [Position("log", 0, 3)]
+    assert world.ledger.applied() == [LogPosition("log", 0, 3)]
     state = world.ledger.event_state("event-1")
     assert (state.outcome, state.reason, state.searchable) == (Outcome.DEAD, "REVISION_CONFLICT", False)
     with world.database.reading() as connection:
-        assert progress.searchable(connection) == [Position("log", 0, 0)]
+        assert progress.searchable(connection) == [LogPosition("log", 0, 0)]
     world.project()
     with world.database.reading() as connection:
-        assert progress.searchable(connection) == [Position("log", 0, 3)]
+        assert progress.searchable(connection) == [LogPosition("log", 0, 3)]
 
 
 def test_what_can_never_be_applied_is_dead_and_harms_no_other(world: World) -> None:
@@ -247,9 +250,9 @@ def test_what_can_never_be_applied_is_dead_and_harms_no_other(world: World) -> N
         paper("b", also="doi:\0"),
     ]
     assert world.publish(*bad, paper("a"), paper("b", "a")) == [Outcome.DEAD] * len(bad) + [Outcome.APPLIED] * 2
-    (dead,) = world.ledger.apply([IncomingEvent(SourcedEvent(Event("\0", paper("")), Position("log", 1, 0)))])
+    (dead,) = world.ledger.apply([IncomingEvent(SourcedEvent(Event("\0", paper("")), LogPosition("log", 1, 0)))])
     world.ledger.record_dead([replace(dead, message="a \0 in it")])
-    assert world.ledger.event_state(Position("log", 1, 0)).outcome is Outcome.DEAD
+    assert world.ledger.event_state(LogPosition("log", 1, 0)).outcome is Outcome.DEAD
     world.check()
 
 
@@ -314,7 +317,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
     bodies = [paper(f"p{number}", "a", abstract="long " * 2000) for number in range(20)]
     events = [
-        IncomingEvent(SourcedEvent(Event(f"p{n}", body), Position("log", 0, n + 1))) for n, body in enumerate(bodies)
+        IncomingEvent(SourcedEvent(Event(f"p{n}", body), LogPosition("log", 0, n + 1))) for n, body in enumerate(bodies)
     ]
     before = dump(world.database)
     with pytest.raises(StorageFull, match="disk is full"):

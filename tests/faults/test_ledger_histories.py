@@ -42,7 +42,7 @@ from citewell.profiler.ledger.lifecycle import (
     try_switch,
 )
 from citewell.profiler.ledger.points import span_key
-from citewell.profiler.ledger.rules import Outcome, Position, Result, SourcedEvent
+from citewell.profiler.ledger.rules import Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights, normalised
 from citewell.profiler.projector import AT_ONCE, IndexWriter, Projector
@@ -52,7 +52,9 @@ from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
 from citewell.runtime.interceptors import CallInterceptor
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.outcomes import Outcome
 from citewell.scholarly.papers import ExternalId
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication, Retraction
 from tests.ledger_world import (
     HashEncoder,
@@ -264,7 +266,7 @@ class Histories(RuleBasedStateMachine):
         return [(partition, offset) for offset in range(start, min(start + count, len(self.log[partition])))]
 
     def incoming(self, places: list[Place]) -> list[IncomingEvent]:
-        return [IncomingEvent(SourcedEvent(self.event(place), Position("log", *place))) for place in places]
+        return [IncomingEvent(SourcedEvent(self.event(place), LogPosition("log", *place))) for place in places]
 
     def event(self, place: Place) -> Event:
         return self.log[place[0]][place[1]]
@@ -417,7 +419,7 @@ class Histories(RuleBasedStateMachine):
                 assert position.offset == prefix
             for position in searchable:
                 for offset in range(position.offset):
-                    state = progress.event_state(connection, Position("log", position.partition, offset))
+                    state = progress.event_state(connection, LogPosition("log", position.partition, offset))
                     assert state.searchable or state.outcome is Outcome.DEAD
 
     def teardown(self) -> None:
@@ -469,7 +471,7 @@ class Histories(RuleBasedStateMachine):
             for partition, events in enumerate(self.log):
                 for offset, event in enumerate(events):
                     outcome = self.model.outcomes[event.event_id]
-                    for key in (event.event_id, Position("log", partition, offset)):
+                    for key in (event.event_id, LogPosition("log", partition, offset)):
                         state = progress.event_state(connection, key)
                         assert (state.outcome, state.searchable) == (outcome, outcome != "DEAD")
 

@@ -28,13 +28,14 @@ from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint, read_points
 from citewell.profiler.ledger.rows import KEY_BYTES
-from citewell.profiler.ledger.rules import Kind, Position, SourcedEvent
+from citewell.profiler.ledger.rules import Kind, SourcedEvent
 from citewell.profiler.ledger.sums import write_vectors
 from citewell.profiler.ledger.views import View, serving_view
 from citewell.profiler.profiles import ProfileWeights, normalised, to_fixed
 from citewell.profiler.projector import Projector
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication
 
 DIMENSION = 384
@@ -157,7 +158,9 @@ class Bench:
         """Seconds to apply one publication with one citation of this paper."""
         self.offset += 1
         paper = publication(f"probe-{self.offset}", [cited], 2021)
-        event = IncomingEvent(SourcedEvent(Event(f"probe-{self.offset}", paper), Position("bench", 0, self.offset - 1)))
+        event = IncomingEvent(
+            SourcedEvent(Event(f"probe-{self.offset}", paper), LogPosition("bench", 0, self.offset - 1))
+        )
         started = time.perf_counter()
         self.ledger.apply([event])
         return time.perf_counter() - started

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citewell.profiler.ledger.facts import ContextText, Facts, read_facts
-from citewell.profiler.ledger.rules import Batch, Contribution, Edge, Kind, Outcome, PaperState, SourcedEvent
+from citewell.profiler.ledger.rules import Batch, Contribution, Edge, Kind, PaperState, SourcedEvent
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.outcomes import Outcome
 from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.publications import Event, Publication, Retraction
 from tests.ledger_world import LedgerModel

@@ -14,18 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 from citewell.runtime.errors import CitewellError, FailedPrecondition
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LogPosition:
-    """A place in one log. Offsets of another log_id must not be compared with it."""
-
-    log_id: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.log_id}-{self.partition}-{self.offset}"
+from citewell.scholarly.positions import LogPosition as LogPosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Protocol
 
 from citewell.ingestion import metrics
@@ -19,15 +18,7 @@ from citewell.ingestion.log import Claim, ClaimLost, Consumer, DeadLetter, Event
 from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.telemetry import logger
-
-
-class Outcome(Enum):
-    """What became of an event."""
-
-    APPLIED = "APPLIED"
-    DUPLICATE = "DUPLICATE"
-    SUPERSEDED = "SUPERSEDED"
-    DEAD = "DEAD"
+from citewell.scholarly.outcomes import Outcome as Outcome
 
 
 @dataclass(frozen=True, slots=True)

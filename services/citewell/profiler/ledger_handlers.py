@@ -20,8 +20,7 @@ from citewell.profiler.ledger.lifecycle import (
     start_rebuild,
     try_switch,
 )
-from citewell.profiler.ledger.progress import EventState
-from citewell.profiler.ledger.rules import Outcome, Position, Result, SourcedEvent
+from citewell.profiler.ledger.rules import Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import IndexWriter
@@ -29,7 +28,9 @@ from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
-from citewell.types.messages import event_from_message
+from citewell.scholarly.outcomes import EventState, Outcome
+from citewell.scholarly.positions import LogPosition
+from citewell.types.messages import event_from_message, position_from_message, position_to_message
 from citewell.types.v1 import publication_pb2
 
 # An answer to a waiting caller leaves so much of its time for the way home.
@@ -82,9 +83,9 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         self, request: ledger_pb2.GetEventStateRequest, context: Any
     ) -> ledger_pb2.GetEventStateResponse:
         self._require_ledger()
-        key: str | Position = request.event_id
+        key: str | LogPosition = request.event_id
         if request.WhichOneof("key") == "position":
-            key = _position(request.position)
+            key = position_from_message(request.position)
         elif not key:
             raise InvalidField("key", "", "an event id or a position")
         seconds = min(deadlines.budget("wait for the event") - HOME_SECONDS, LONGEST_WAIT_SECONDS)
@@ -100,7 +101,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
             Result(
                 Outcome.DEAD,
                 event.event_id,
-                _position(event.position) if event.HasField("position") else None,
+                position_from_message(event.position) if event.HasField("position") else None,
                 event.reason,
                 event.message,
             )
@@ -187,7 +188,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         self._changed()
         applied = await asyncio.to_thread(self._ledger.applied)
         return ledger_pb2.AdoptRestoredLedgerResponse(
-            epoch=epoch, applied=[position_message(position) for position in applied]
+            epoch=epoch, applied=[position_to_message(position) for position in applied]
         )
 
     def _views(self) -> list[View]:
@@ -232,7 +233,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         results: list[Result | None] = []
         events: list[IncomingEvent] = []
         for message, place in messages:
-            position = _position(place) if place is not None else None
+            position = position_from_message(place) if place is not None else None
             try:
                 event = event_from_message(message)
             except InvalidField as error:
@@ -263,17 +264,9 @@ def _weight(spec: ledger_pb2.ViewSpec, name: str, otherwise: float) -> float:
     return value
 
 
-def _position(message: publication_pb2.LogPosition) -> Position:
-    return Position(message.log_id, message.partition, message.offset)
-
-
-def position_message(position: Position) -> publication_pb2.LogPosition:
-    return publication_pb2.LogPosition(log_id=position.log_id, partition=position.partition, offset=position.offset)
-
-
 def _result_message(result: Result) -> ledger_pb2.EventResult:
     return ledger_pb2.EventResult(
-        position=position_message(result.position) if result.position else None,
+        position=position_to_message(result.position) if result.position else None,
         event_id=result.event_id,
         outcome=_OUTCOMES[result.outcome],
         reason=result.reason,

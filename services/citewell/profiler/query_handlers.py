@@ -12,7 +12,6 @@ from citewell import __version__
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
-from citewell.profiler.ledger_handlers import position_message
 from citewell.profiler.profiles import QueryWeights, query_vector
 from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
@@ -20,7 +19,7 @@ from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.contexts import count_targets, normalise
 from citewell.scholarly.publications import MAX_ABSTRACT, MAX_PASSAGE, MAX_TITLE
-from citewell.types.messages import date_from_message
+from citewell.types.messages import date_from_message, position_to_message
 from citewell.types.v1 import paper_pb2
 
 # Twice the most that an as-of answer rescores: 3k of two searches at k = 1000.
@@ -136,7 +135,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             model_hash=view.model.hash,
             settings_hash=self._settings_hash(view.model.hash),
             context_cut=bool(context) and encoder.cuts(context),
-            searchable=[position_message(position) for position in searchable],
+            searchable=map(position_to_message, searchable),
             view=view.name,
             epoch=view.epoch,
         )

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from citewell.profiler.ledger import progress
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.progress import EventState
-from citewell.profiler.ledger.rules import Outcome, Position
 from citewell.profiler.ledger.views import View, serving_view
 from citewell.runtime.errors import Unavailable
 from citewell.runtime.telemetry import logger
+from citewell.scholarly.outcomes import EventState, Outcome
+from citewell.scholarly.positions import LogPosition
 
 Answer = TypeVar("Answer")
 
@@ -28,9 +28,9 @@ class Watermarks:
         self._database = database
         self._wake = asyncio.Event()
         self._next_look = asyncio.Event()
-        self._waiting: dict[str | Position, set[asyncio.Future[EventState]]] = {}
+        self._waiting: dict[str | LogPosition, set[asyncio.Future[EventState]]] = {}
         self._view: View | None = None
-        self.searchable: list[Position] = []
+        self.searchable: list[LogPosition] = []
 
     @property
     def view(self) -> View:
@@ -67,7 +67,7 @@ class Watermarks:
                 logger.warning("ledger cannot be read", why=str(error))
             await asyncio.sleep(SETTLE_SECONDS)
 
-    async def event(self, key: str | Position, seconds: float) -> EventState:
+    async def event(self, key: str | LogPosition, seconds: float) -> EventState:
         """The event's state once it is searchable or dead; when the time is over, as it is then."""
         waiting: asyncio.Future[EventState] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, set()).add(waiting)
@@ -93,7 +93,9 @@ class Watermarks:
             with suppress(TimeoutError):
                 await asyncio.wait_for(next_look.wait(), left)
 
-    def _read(self, keys: Sequence[str | Position]) -> tuple[View, list[Position], dict[str | Position, EventState]]:
+    def _read(
+        self, keys: Sequence[str | LogPosition]
+    ) -> tuple[View, list[LogPosition], dict[str | LogPosition, EventState]]:
         """All that is asked for, as of one moment: as many as wait, they cost one look."""
         with self._database.reading() as connection:
             view = serving_view(connection)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from citewell.recommender.ports import Evidence, LogPosition
+from citewell.recommender.ports import Evidence
 from citewell.scholarly.papers import Paper
+from citewell.scholarly.positions import LogPosition
 
 
 class Reason(StrEnum):

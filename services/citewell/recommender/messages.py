@@ -15,8 +15,8 @@ from citewell.recommender.queries import (
 )
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.runtime.errors import InvalidField
-from citewell.types.messages import date_to_message, filter_from_message, paper_to_message
-from citewell.types.v1 import paper_pb2, publication_pb2
+from citewell.types.messages import date_to_message, filter_from_message, paper_to_message, position_to_message
+from citewell.types.v1 import paper_pb2
 
 _STRATEGIES = {
     messages.STRATEGY_UNSPECIFIED: Strategy.PROFILE,
@@ -70,10 +70,7 @@ def answer_to_message(answer: Answer, *, full: bool) -> messages.RecommendRespon
     return messages.RecommendResponse(
         items=[item_to_message(item, full=full) for item in answer.items],
         snapshot=messages.Snapshot(
-            searchable=[
-                publication_pb2.LogPosition(log_id=at.log_id, partition=at.partition, offset=at.offset)
-                for at in snapshot.searchable
-            ],
+            searchable=map(position_to_message, snapshot.searchable),
             encoder_hash=snapshot.encoder_hash,
             reranker_hash=snapshot.reranker_hash,
             settings_hash=snapshot.settings_hash,

@@ -9,17 +9,9 @@ from typing import Protocol
 from citewell.recommender.queries import Query
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import Paper, SearchFilter
+from citewell.scholarly.positions import LogPosition
 
 Vector = Sequence[float]
-
-
-@dataclass(frozen=True, slots=True)
-class LogPosition:
-    """A place in the log."""
-
-    log_id: str
-    partition: int
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ import grpc
 
 from citewell.profiler.v1 import profile_query_pb2 as messages
 from citewell.profiler.v1.profile_query_pb2_grpc import ProfileQueryServiceStub
-from citewell.recommender.ports import Embedding, LogPosition, ProfileScore, Vector
+from citewell.recommender.ports import Embedding, ProfileScore, Vector
 from citewell.recommender.queries import Query
 from citewell.runtime.channels import invoke
 from citewell.scholarly.dates import PartialDate
-from citewell.types.messages import date_to_message
+from citewell.types.messages import date_to_message, position_from_message
 
 
 class ProfilerClient:
@@ -31,7 +31,7 @@ class ProfilerClient:
             model_hash=answer.model_hash,
             settings_hash=answer.settings_hash,
             context_cut=answer.context_cut,
-            searchable=tuple(LogPosition(at.log_id, at.partition, at.offset) for at in answer.searchable),
+            searchable=tuple(map(position_from_message, answer.searchable)),
             view=answer.view,
         )
 

@@ -9,6 +9,7 @@ from citewell.scholarly import publications
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
+from citewell.scholarly.positions import LogPosition
 from citewell.types.v1 import paper_pb2, publication_pb2
 
 MAX_EXCLUDED = 10_000
@@ -184,6 +185,14 @@ def event_to_message(event: publications.Event) -> publication_pb2.PublicationEv
         retraction = publication_pb2.Retraction(paper_id=body.paper_id, revision=body.revision, reason=body.reason)
         return publication_pb2.PublicationEvent(event_id=event.event_id, retraction=retraction)
     return publication_pb2.PublicationEvent(event_id=event.event_id, publication=publication_to_message(event.body))
+
+
+def position_from_message(message: publication_pb2.LogPosition) -> LogPosition:
+    return LogPosition(message.log_id, message.partition, message.offset)
+
+
+def position_to_message(position: LogPosition) -> publication_pb2.LogPosition:
+    return publication_pb2.LogPosition(log_id=position.log_id, partition=position.partition, offset=position.offset)
 
 
 def _external_ids_to_message(external_ids: Iterable[ExternalId]) -> list[paper_pb2.ExternalId]:

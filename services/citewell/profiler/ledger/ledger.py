@@ -14,7 +14,7 @@ from citewell.profiler.ledger.encoding import Encoders, SuppliedVector, encode, 
 from citewell.profiler.ledger.facts import Text, TextKey
 from citewell.profiler.ledger.lifecycle import NewName, random_name
 from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
-from citewell.profiler.ledger.rules import Batch, Outcome, Position, Result, SourcedEvent
+from citewell.profiler.ledger.rules import Batch, Result, SourcedEvent
 from citewell.profiler.ledger.sums import (
     Model,
     VectorsMissing,
@@ -28,6 +28,8 @@ from citewell.profiler.ledger.sums import (
 from citewell.profiler.profiles import Fixed
 from citewell.runtime import faults
 from citewell.runtime.errors import Unavailable
+from citewell.scholarly.outcomes import EventState, Outcome
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import InvalidPublication
 
 # Another process can be in the way a few times in a row, not for ever.
@@ -84,11 +86,11 @@ class Ledger:
         with self.database.writing() as connection:
             progress.record(self.database, connection, dead)
 
-    def event_state(self, key: str | Position) -> progress.EventState:
+    def event_state(self, key: str | LogPosition) -> EventState:
         with self.database.reading() as connection:
             return progress.event_state(connection, key)
 
-    def applied(self) -> list[Position]:
+    def applied(self) -> list[LogPosition]:
         """For each partition the offset below which every event is applied or dead."""
         with self.database.reading() as connection:
             return progress.applied(connection)

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, select_in
-from citewell.profiler.ledger.rules import Outcome, Position, Result
+from citewell.profiler.ledger.rules import Result
+from citewell.scholarly.outcomes import EventState, Outcome
+from citewell.scholarly.positions import LogPosition
 
 OFFSETS_AT_ONCE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class EventState:
-    """What the ledger knows of an event; no outcome = nothing."""
-
-    outcome: Outcome | None
-    searchable: bool = False
-    reason: str = ""
-    message: str = ""
 
 
 def record(database: Database, connection: Connection, results: Iterable[Result]) -> None:
@@ -61,29 +52,29 @@ def recorded_dead(connection: Connection, event_ids: Iterable[str]) -> frozenset
     return frozenset(row.event_id for row in select_in(connection, query, table.c.event_id, event_ids))
 
 
-def event_state(connection: Connection, key: str | Position) -> EventState:
+def event_state(connection: Connection, key: str | LogPosition) -> EventState:
     """The state of an event, by its id or by its place in the log."""
     return event_states(connection, [key])[key]
 
 
-def event_states(connection: Connection, keys: Iterable[str | Position]) -> dict[str | Position, EventState]:
+def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> dict[str | LogPosition, EventState]:
     """The state of each event; for many at the cost of one."""
     keys = set(keys)
-    names: dict[str | Position, str] = {key: key for key in keys if isinstance(key, str)}
+    names: dict[str | LogPosition, str] = {key: key for key in keys if isinstance(key, str)}
     offsets: dict[tuple[str, int], list[int]] = {}
     for key in keys:
-        if isinstance(key, Position):
+        if isinstance(key, LogPosition):
             offsets.setdefault((key.log_id, key.partition), []).append(key.offset)
     sources, events, marks, views = schema.sources, schema.events, schema.marks, schema.views
     for (log_id, partition), some in offsets.items():
         query = sa.select(sources).where(sources.c.log_id == log_id, sources.c.log_partition == partition)
         for row in select_in(connection, query, sources.c.log_offset, some):
-            names[Position(log_id, partition, row.log_offset)] = row.event_id
+            names[LogPosition(log_id, partition, row.log_offset)] = row.event_id
     found = {row.event_id: row for row in select_in(connection, sa.select(events), events.c.event_id, names.values())}
     waiting = sa.select(marks.c.event).join(views, marks.c.view == views.c.name).where(views.c.serving).distinct()
     effects = (row.effect for row in found.values() if row.outcome != Outcome.DEAD.value)
     unprojected = {row.event for row in select_in(connection, waiting, marks.c.event, effects)}
-    states: dict[str | Position, EventState] = {}
+    states: dict[str | LogPosition, EventState] = {}
     for key in keys:
         event = found.get(names.get(key, ""))
         if event is None:
@@ -94,15 +85,15 @@ def event_states(connection: Connection, keys: Iterable[str | Position]) -> dict
     return states
 
 
-def applied(connection: Connection) -> list[Position]:
+def applied(connection: Connection) -> list[LogPosition]:
     """For each partition the offset below which every event is applied or dead."""
     return [
-        Position(row.log_id, row.log_partition, row.applied)
+        LogPosition(row.log_id, row.log_partition, row.applied)
         for row in connection.execute(sa.select(schema.positions).order_by("log_id", "log_partition"))
     ]
 
 
-def searchable(connection: Connection) -> list[Position]:
+def searchable(connection: Connection) -> list[LogPosition]:
     """For each partition the offset below which every event is searchable in the serving view (or dead)."""
     marks, views, events, sources = schema.marks, schema.views, schema.events, schema.sources
     waiting = (
@@ -120,7 +111,7 @@ def searchable(connection: Connection) -> list[Position]:
     )
     first = {(row.log_id, row.log_partition): row.first for row in connection.execute(query)}
     return [
-        Position(at.log_id, at.partition, min(at.offset, first.get((at.log_id, at.partition), at.offset)))
+        LogPosition(at.log_id, at.partition, min(at.offset, first.get((at.log_id, at.partition), at.offset)))
         for at in applied(connection)
     ]
 
@@ -150,7 +141,7 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
         connection.execute(sa.update(table).where(here).values(applied=end))
 
 
-def event_name(event_id: str, position: Position | None) -> str:
+def event_name(event_id: str, position: LogPosition | None) -> str:
     """The event's id; a record that has none, or cannot be read, goes by its place in the log."""
     if event_id and event_id.isprintable():
         return event_id
@@ -159,5 +150,5 @@ def event_name(event_id: str, position: Position | None) -> str:
     return f"{position.log_id}/{position.partition}/{position.offset}"
 
 
-def _place(position: Position) -> dict[str, str | int]:
+def _place(position: LogPosition) -> dict[str, str | int]:
     return {"log_id": position.log_id, "log_partition": position.partition, "log_offset": position.offset}

@@ -16,16 +16,9 @@ from typing import Protocol
 
 from citewell.profiler.ledger.facts import Facts, Text, TextKey, read_facts
 from citewell.scholarly.dates import UNKNOWN_DATE
+from citewell.scholarly.outcomes import Outcome
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
-
-
-class Outcome(StrEnum):
-    """What applying an event did."""
-
-    APPLIED = "APPLIED"
-    DUPLICATE = "DUPLICATE"
-    SUPERSEDED = "SUPERSEDED"
-    DEAD = "DEAD"
 
 
 class Kind(StrEnum):
@@ -39,21 +32,12 @@ NO_FACTS = Facts(UNKNOWN_DATE, b"", {}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
-    """A place in the log."""
-
-    log_id: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """What became of one event."""
 
     outcome: Outcome
     event_id: str
-    position: Position | None = None
+    position: LogPosition | None = None
     reason: str = ""
     message: str = ""
     effect: str = ""
@@ -140,7 +124,7 @@ class SourcedEvent:
     """An event, and where in the log it was read; None when it was loaded from a file."""
 
     event: Event
-    position: Position | None = None
+    position: LogPosition | None = None
 
     @property
     def body(self) -> Publication | Retraction:
