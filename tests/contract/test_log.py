@@ -1,7 +1,7 @@
-"""What every event log promises, whichever adapter it is.
+"""What every event log promises, whichever adapter it is; and what one with several members promises beyond that.
 
-An adapter takes part by adding a function to ADAPTERS: given the test's request it yields a way to open one and the
-same log any number of times.
+An adapter takes part by adding a function to ADAPTERS: given the test's request it yields a way to make one and the
+same log any number of times. SHARED names the adapters that several processes may use at once.
 """
 
 import asyncio
@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from citewell.ingestion.kafka_log import KafkaLog
-from citewell.ingestion.local_log import LocalLog
-from citewell.ingestion.log import Claim, ClaimLost, Consumer, DeadLetter, EventLog, LogBroken, LogPosition, Record
+from citewell.ingestion.logs.event_log import (
+    Claim,
+    ClaimLost,
+    Consumer,
+    DeadLetter,
+    EventLog,
+    LogBroken,
+    LogPosition,
+    Record,
+)
+from citewell.ingestion.logs.kafka.log import KafkaLog
+from citewell.ingestion.logs.local.log import LocalLog
 from tests.servers.kafka_topics import fresh_topics
 
 PARTITIONS = 3
@@ -25,7 +34,7 @@ OpenLog = Callable[[], Awaitable[EventLog]]
 @asynccontextmanager
 async def local(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[], EventLog]]:
     folder: Path = request.getfixturevalue("tmp_path")
-    yield lambda: LocalLog(folder / "log.sqlite", partitions=PARTITIONS, lease_seconds=0.6)
+    yield lambda: LocalLog(folder / "log.sqlite", partitions=PARTITIONS)
 
 
 @asynccontextmanager
@@ -35,25 +44,45 @@ async def kafka(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[], Ev
 
 
 ADAPTERS = {"local": local, "kafka": kafka}
+SHARED = ["kafka"]
 
 
 @pytest.fixture(params=ADAPTERS)
 async def open_log(request: pytest.FixtureRequest) -> AsyncIterator[OpenLog]:
-    async with AsyncExitStack() as stack:
-        make = await stack.enter_async_context(ADAPTERS[request.param](request))
+    """Opens the log; stops the one that was opened before."""
+    async with ADAPTERS[request.param](request) as make:
+        last: list[EventLog] = []
+
+        async def stop() -> None:
+            if last:
+                await last.pop().stop()
 
         async def opened() -> EventLog:
-            log = make()
-            await log.start()
-            stack.push_async_callback(log.stop)
-            return log
+            await stop()
+            last.append(make())
+            await last[0].start()
+            return last[0]
 
-        yield opened
+        try:
+            yield opened
+        finally:
+            await stop()
 
 
 @pytest.fixture
 async def log(open_log: OpenLog) -> EventLog:
     return await open_log()
+
+
+@pytest.fixture(params=SHARED)
+async def two_logs(request: pytest.FixtureRequest) -> AsyncIterator[tuple[EventLog, EventLog]]:
+    """The same log opened twice, as by two processes."""
+    async with ADAPTERS[request.param](request) as make, AsyncExitStack() as ends:
+        logs = make(), make()
+        for log in logs:
+            await log.start()
+            ends.push_async_callback(log.stop)
+        yield logs
 
 
 async def append(log: EventLog, *values: int, key: str = "a") -> list[LogPosition]:
@@ -225,8 +254,8 @@ async def test_a_partition_nobody_fetches_from_holds_up_no_other(log: EventLog) 
     await consumer.close()
 
 
-async def test_members_share_the_partitions_and_take_over(open_log: OpenLog) -> None:
-    first, second = await open_log(), await open_log()
+async def test_members_share_the_partitions_and_take_over(two_logs: tuple[EventLog, EventLog]) -> None:
+    first, second = two_logs
     [position, *_] = await append(first, 1, 2)
     one = await first.join("g")
     await claimed(one, PARTITIONS)
@@ -239,8 +268,8 @@ async def test_members_share_the_partitions_and_take_over(open_log: OpenLog) -> 
     await one.close()
 
 
-async def test_a_lost_claim_can_neither_fetch_nor_commit(open_log: OpenLog) -> None:
-    first, second = await open_log(), await open_log()
+async def test_a_lost_claim_can_neither_fetch_nor_commit(two_logs: tuple[EventLog, EventLog]) -> None:
+    first, second = two_logs
     for i in range(30):
         await first.append(f"k{i}", b"x", {})
     one = await first.join("g")
@@ -259,8 +288,8 @@ async def test_a_lost_claim_can_neither_fetch_nor_commit(open_log: OpenLog) -> N
     await one.close()
 
 
-async def test_work_in_flight_may_be_committed_before_the_partition_moves(open_log: OpenLog) -> None:
-    first, second = await open_log(), await open_log()
+async def test_work_in_flight_may_be_committed_before_the_partition_moves(two_logs: tuple[EventLog, EventLog]) -> None:
+    first, second = two_logs
     positions = [await first.append(f"k{i}", b"x", {}) for i in range(30)]
     one = await first.join("g")
     counts = dict.fromkeys(range(PARTITIONS), 0)
@@ -280,6 +309,17 @@ async def test_work_in_flight_may_be_committed_before_the_partition_moves(open_l
         assert await two.fetch(claim, 9, 1 << 20, 0.05) == []
     await two.close()
     await one.close()
+
+
+async def test_a_closed_member_can_neither_fetch_nor_commit(log: EventLog) -> None:
+    [position] = await append(log, 1)
+    consumer = await log.join("g")
+    claim = await claim_of(consumer, position.partition)
+    await consumer.close()
+    for call in (consumer.fetch(claim, 1, 1 << 20, 0.05), consumer.commit(claim, 1)):
+        with pytest.raises(ClaimLost):
+            await call
+    assert (await log.partitions("g"))[position.partition].committed_offset == position.offset
 
 
 async def test_an_offset_beyond_the_log_is_never_reset(open_log: OpenLog) -> None:
@@ -312,9 +352,10 @@ async def test_one_dead_letter_for_a_source_position(open_log: OpenLog) -> None:
     [record] = await records_of(log, 1)
     await log.bury(letter(record))
     await log.bury(letter(record, "SAID_LATER"))
-    for opened in (log, await open_log()):
-        assert await opened.dead_letters(None, 10) == [letter(record)]
-        assert await opened.count_dead_letters() == 1
+    assert await log.dead_letters(None, 10) == [letter(record)]
+    again = await open_log()
+    assert await again.dead_letters(None, 10) == [letter(record)]
+    assert await again.count_dead_letters() == 1
 
 
 async def test_dead_letters_are_listed_in_pages(log: EventLog) -> None:

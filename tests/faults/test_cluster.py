@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 from citewell.commands.stack import Stack, choose_ports
-from citewell.ingestion.kafka_log import KafkaLog
-from citewell.ingestion.kafka_settings import KafkaSettings
-from citewell.ingestion.log import Record
+from citewell.ingestion.logs.event_log import Record
+from citewell.ingestion.logs.kafka.log import KafkaLog
+from citewell.ingestion.logs.kafka.settings import KafkaSettings
 from citewell.scholarly.publications import Publication
 from tests.e2e.client import Client
 from tests.faults.events import PATIENCE, Publisher, World, bodies_of, check_effects, dead_letters, replay_everything

@@ -1,13 +1,15 @@
-"""Ingestion as a process beside a real ledger: publishing, following, dead letters, replay, two workers on one log."""
+"""Ingestion as a process beside a real ledger: publishing, following, dead letters, replay, the log's one owner."""
 
 import base64
 import json
 import os
 import re
 import signal
+import sqlite3
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import grpc
@@ -15,8 +17,8 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from citewell.commands.stack import Stack, choose_ports
-from citewell.ingestion.local_log import LocalLog
-from citewell.ingestion.log import LogPosition, Record
+from citewell.ingestion.logs.event_log import LogPosition
+from citewell.ingestion.logs.local.log import LocalLog
 from citewell.ingestion.tokens import encode_token
 from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2 import (
@@ -46,14 +48,26 @@ def refusal(call: Callable[[], Any]) -> Refusal:
     return Refusal.of(caught.value)
 
 
-async def logged(stack: Stack, position: publication_pb2.LogPosition) -> Record:
-    log = LocalLog(stack.data / "log.sqlite", partitions=2)
-    await log.start()
+def logged(stack: Stack, position: publication_pb2.LogPosition) -> tuple[bytes, dict[str, str]]:
+    """Value and headers of a record, read from the log's file beside the process that owns it."""
+    with closing(sqlite3.connect(f"file:{stack.data / 'log.sqlite'}?mode=ro", uri=True)) as db:
+        value, headers = db.execute(
+            'SELECT value, headers FROM records WHERE partition = ? AND "offset" = ?',
+            (position.partition, position.offset),
+        ).fetchone()
+    return value, json.loads(headers)
+
+
+@contextmanager
+def ingestion_stopped(stack: Stack, client: Client) -> Iterator[None]:
+    """The log belongs to nobody inside; ingestion serves again afterwards."""
+    stack.stop(["ingestion"])
     try:
-        [record] = await log.read(position.partition, position.offset, position.offset + 1, 1)
-        return record
+        yield
     finally:
-        await log.stop()
+        stack.start(["ingestion"])
+        stack.wait(["ingestion"])
+        grpc.channel_ready_future(client.channels["ingestion"]).result(30)
 
 
 def dead_letters(client: Client, page_size: int = 0) -> list[messages.DeadLetter]:
@@ -142,21 +156,21 @@ def test_a_repeated_request_is_the_same_event_and_other_content_is_not(client: C
     assert len(set(ids)) == 3
 
 
-async def test_fields_that_we_do_not_know_are_kept(stack: Stack, client: Client) -> None:
+def test_fields_that_we_do_not_know_are_kept(stack: Stack, client: Client) -> None:
     unknown = b"\xa2\x06\x05hello"  # field 100
     publication = publication_pb2.Publication.FromString(publication_to_message(paper()).SerializeToString() + unknown)
     response = client.ingestion.Publish(messages.PublishRequest(publication=publication), timeout=30)
-    event = publication_pb2.PublicationEvent.FromString((await logged(stack, response.position)).value)
+    event = publication_pb2.PublicationEvent.FromString(logged(stack, response.position)[0])
     assert unknown in event.publication.SerializeToString()
 
 
-async def test_the_publishers_trace_goes_on_in_the_log(stack: Stack, client: Client) -> None:
+def test_the_publishers_trace_goes_on_in_the_log(stack: Stack, client: Client) -> None:
     trace = uuid.uuid4().hex
     header = ("traceparent", f"00-{trace}-00f067aa0ba902b7-01")
     response = client.ingestion.Publish(request(paper()), timeout=30, metadata=[header])
-    record = await logged(stack, response.position)
-    assert record.headers["traceparent"].split("-")[1] == trace
-    assert record.headers["event-id"] == response.event_id
+    _, headers = logged(stack, response.position)
+    assert headers["traceparent"].split("-")[1] == trace
+    assert headers["event-id"] == response.event_id
 
 
 def test_broken_tokens_are_refused(client: Client) -> None:
@@ -229,10 +243,11 @@ def test_unknown_dead_letters_are_refused(client: Client, letter_id: str, code: 
 
 
 async def test_bytes_that_are_no_event_are_dead_and_hold_up_nothing(stack: Stack, client: Client) -> None:
-    log = LocalLog(stack.data / "log.sqlite", partitions=2)
-    await log.start()
-    poison = await log.append("poison", b"\xff\xff\xff", {})
-    await log.stop()
+    with ingestion_stopped(stack, client):
+        log = LocalLog(stack.data / "log.sqlite", partitions=2)
+        await log.start()
+        poison = await log.append("poison", b"\xff\xff\xff", {})
+        await log.stop()
     key = next(name for name in (f"p{number}" for number in range(99)) if _partition(client, name) == poison.partition)
     assert client.settled(client.publish(paper(9, paper_id=key)).token).state == PUBLICATION_STATE_SEARCHABLE
     [letter] = [letter for letter in dead_letters(client) if letter.id == str(poison)]
@@ -285,43 +300,32 @@ def test_ranges_that_are_none_are_refused(client: Client, asked: messages.Replay
     assert (refused.code, refused.field) == ("INVALID_ARGUMENT", field)
 
 
-def test_a_worker_that_wakes_up_late_spoils_nothing(stack: Stack, client: Client) -> None:
-    """Two processes on one log; the first sleeps through its lease and comes back."""
-    info = client.ingestion.Info(messages.InfoRequest(), timeout=30)
-    second = Stack(stack.data, {**stack.ports, "ingestion": choose_ports(0)["ingestion"]}, settings=stack.settings)
-    second.start(["ingestion"])
-    other = Client(second.addresses)
-    sleeper = stack.processes["ingestion"].pid
+def test_a_second_process_is_refused_and_takes_nothing(stack: Stack, client: Client) -> None:
+    """Also while the owner stands still: whoever is stopped goes on where it was."""
+    owner = stack.processes["ingestion"].pid
+    accepted = [client.publish(paper()) for _ in range(20)]
+    os.kill(owner, signal.SIGSTOP)
     try:
-        second.wait(["ingestion"])
-        accepted = [client.publish(paper()) for _ in range(20)]
-        os.kill(sleeper, signal.SIGSTOP)
-        accepted += [other.publish(paper()) for _ in range(20)]
-        assert all(other.settled(each.token).outcome == "APPLIED" for each in accepted)
-        os.kill(sleeper, signal.SIGCONT)
-        accepted += [client.publish(paper()) for _ in range(20)]
-        assert all(client.settled(each.token).outcome == "APPLIED" for each in accepted)
-        end = {partition.partition: partition.end_offset for partition in info.partitions}
-        assert sum(each.position.offset >= end[each.position.partition] for each in accepted) == 60
+        second = Stack(stack.data, choose_ports(0), settings={"CITEWELL_INGESTION__LOG__OWNER_WAIT_SECONDS": "0.2"})
+        second.start(["ingestion"])
+        assert second.processes["ingestion"].wait(60) != 0
+        assert f"in use by process {owner}" in second.last_words("ingestion")
     finally:
-        os.kill(sleeper, signal.SIGCONT)
-        other.close()
-        second.stop(["ingestion"])
-    assert client.settled(client.publish(paper()).token).state == PUBLICATION_STATE_SEARCHABLE
+        os.kill(owner, signal.SIGCONT)
+    accepted += [client.publish(paper()) for _ in range(20)]
+    assert all(client.settled(each.token).outcome == "APPLIED" for each in accepted)
 
 
-def test_metrics_tell_how_far_it_came(stack: Stack) -> None:
-    ports = choose_ports(0)
-    settings = {**stack.settings, "CITEWELL_INGESTION__METRICS_PORT": str(ports["reranker"])}
-    second = Stack(stack.data, {**stack.ports, "ingestion": ports["ingestion"]}, settings=settings)
-    second.start(["ingestion"])
-    other = Client(second.addresses)
+def test_metrics_tell_how_far_it_came(stack: Stack, client: Client) -> None:
+    port = choose_ports(0)["reranker"]
+    usual = stack.settings
+    with ingestion_stopped(stack, client):
+        stack.settings = {**usual, "CITEWELL_INGESTION__METRICS_PORT": str(port)}
     try:
-        second.wait(["ingestion"])
-        other.settled(other.publish(paper()).token)
+        client.settled(client.publish(paper()).token)
 
         def told() -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{ports['reranker']}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
                 return str(answer.read().decode())
 
         assert 'citewell_published_total{kind="publication"' in told()
@@ -329,15 +333,16 @@ def test_metrics_tell_how_far_it_came(stack: Stack) -> None:
             line = re.compile(rf'^{gauge}{{[^}}]*partition="1"', re.MULTILINE)
             wait_until(lambda line=line: line.search(told()) is not None, gauge)  # type: ignore[misc]
     finally:
-        other.close()
-        second.stop(["ingestion"])
+        with ingestion_stopped(stack, client):
+            stack.settings = usual
 
 
-def test_another_number_of_partitions_is_refused_in_one_line(stack: Stack) -> None:
-    other = Stack(stack.data, choose_ports(0), settings={"CITEWELL_INGESTION__LOG__PARTITIONS": "3"})
-    other.start(["ingestion"])
-    assert other.processes["ingestion"].wait(30) != 0
-    assert "2 partitions" in other.last_words("ingestion")
+def test_another_number_of_partitions_is_refused_in_one_line(stack: Stack, client: Client) -> None:
+    with ingestion_stopped(stack, client):
+        other = Stack(stack.data, choose_ports(0), settings={"CITEWELL_INGESTION__LOG__PARTITIONS": "3"})
+        other.start(["ingestion"])
+        assert other.processes["ingestion"].wait(60) != 0
+        assert "2 partitions" in other.last_words("ingestion")
 
 
 def test_info_tells_of_the_log(stack: Stack, client: Client) -> None:

@@ -13,10 +13,10 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from citewell.commands import topics
-from citewell.ingestion import kafka_member
-from citewell.ingestion.kafka_log import KafkaLog
-from citewell.ingestion.kafka_settings import KafkaSettings
-from citewell.ingestion.log import Claim, ClaimLost, Consumer, DeadLetter, LogBroken
+from citewell.ingestion.logs.event_log import Claim, ClaimLost, Consumer, DeadLetter, LogBroken
+from citewell.ingestion.logs.kafka import member as kafka_member
+from citewell.ingestion.logs.kafka.log import KafkaLog
+from citewell.ingestion.logs.kafka.settings import KafkaSettings
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Unavailable
 from tests.servers.kafka_broker import KafkaBroker
 from tests.servers.kafka_topics import fresh_topics

@@ -6,8 +6,8 @@ import uuid
 
 from kafka import KafkaAdminClient
 
-from citewell.ingestion.kafka_settings import KafkaSettings
-from citewell.ingestion.kafka_topics import mend, wanted_topics
+from citewell.ingestion.logs.kafka.settings import KafkaSettings
+from citewell.ingestion.logs.kafka.topics import mend, wanted_topics
 from tests.servers.kafka_broker import KafkaBroker
 
 

@@ -20,7 +20,6 @@ def ledger_stack(folder: Path) -> Iterator[Stack]:
         "CITEWELL_PROFILER__ENCODER_CACHE": str(folder / "graphs"),
         "CITEWELL_PROFILER__ENCODER_THREADS": "1",
         "CITEWELL_INGESTION__LOG__PARTITIONS": "2",
-        "CITEWELL_INGESTION__LOG__LEASE_SECONDS": "0.5",
         "CITEWELL_INGESTION__PACE__MOST_RECORDS": "4",
         "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "0.3",
     }

@@ -9,8 +9,8 @@ import pytest
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
 from pydantic import SecretStr, ValidationError
 
-from citewell.ingestion.kafka_calls import BlockingCalls, patiently
-from citewell.ingestion.kafka_settings import KafkaSettings
+from citewell.ingestion.logs.kafka.calls import BlockingCalls, patiently
+from citewell.ingestion.logs.kafka.settings import KafkaSettings
 from citewell.runtime.errors import FailedPrecondition, Unavailable
 
 

@@ -1,18 +1,19 @@
-"""What is special about the local log: one disk, one machine's clock, one file."""
+"""What is special about the local log: one disk, one file, one owner."""
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from citewell.ingestion import local_log
-from citewell.ingestion.local_groups import LocalConsumer
-from citewell.ingestion.local_log import LocalLog
-from citewell.ingestion.log import Claim, ClaimLost
-from citewell.runtime.errors import FailedPrecondition, Overloaded, StorageFull
-
-LEASE = 10.0
+from citewell.ingestion.logs.event_log import Claim
+from citewell.ingestion.logs.local import log as local_log
+from citewell.ingestion.logs.local.consumer import LocalConsumer
+from citewell.ingestion.logs.local.log import LocalLog
+from citewell.runtime.errors import FailedPrecondition, Overloaded, StorageFull, Unavailable
 
 
 @pytest.fixture
@@ -23,42 +24,15 @@ async def log(tmp_path: Path) -> AsyncIterator[LocalLog]:
     await log.stop()
 
 
-class Clock:
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-async def member(log: LocalLog, clock: Clock) -> LocalConsumer:
-    """One whose heart beats only when the test says so."""
-    consumer = LocalConsumer(log, log._reading, "g", 1, LEASE, monotonic=clock)
-    await consumer._beat()
-    return consumer
-
-
 def remove(folder: Path) -> None:
     for path in folder.glob("log.sqlite*"):
         path.unlink()
-
-
-def held(consumer: LocalConsumer) -> list[Claim]:
-    return list(consumer._held.values())
 
 
 async def test_appends_that_wait_together_share_a_transaction(log: LocalLog) -> None:
     await asyncio.gather(*(log.append(f"k{number}", b"x", {}) for number in range(500)))
     frames = await log._appending.run(lambda db: db.execute("PRAGMA wal_checkpoint").fetchone()[1])
     assert frames < 100  # pages written; each transaction writes two or more
-
-
-async def test_two_processes_append_without_a_gap(log: LocalLog, tmp_path: Path) -> None:
-    other = LocalLog(tmp_path / "log.sqlite", partitions=1)
-    await other.start()
-    positions = await asyncio.gather(*(each.append("k", b"x", {}) for _ in range(100) for each in (log, other)))
-    await other.stop()
-    assert sorted(position.offset for position in positions) == list(range(200))
 
 
 async def test_a_full_disk_refuses_and_loses_nothing(log: LocalLog) -> None:
@@ -80,36 +54,119 @@ async def test_too_many_waiting_appends_are_refused(log: LocalLog, monkeypatch: 
     assert len(await log.read(0, 0, 100, 100)) == 3
 
 
-async def test_a_member_that_sleeps_through_its_lease_is_fenced_off(log: LocalLog) -> None:
-    await log.append("k", b"x", {})
-    sleeper = await member(log, Clock(100.0))
-    [claim] = held(sleeper)
-    assert len(await sleeper.fetch(claim, 1, 100, 0.0)) == 1
-    other = await member(log, Clock(100.0 + LEASE + 1))
-    [taken] = held(other)
-    assert taken.generation > claim.generation
-    with pytest.raises(ClaimLost):
-        await sleeper.commit(claim, 1)
-    await other.commit(taken, 1)
-    await sleeper._beat()  # awake again: the partition is not its own
-    assert claim not in held(sleeper)
+async def test_a_second_owner_is_refused_by_name_and_waits_for_one_that_stops(tmp_path: Path) -> None:
+    owner = LocalLog(tmp_path / "log.sqlite", partitions=1)
+    await owner.start()
+    refused = LocalLog(tmp_path / "log.sqlite", partitions=1, owner_wait_seconds=0.1)
+    with pytest.raises(FailedPrecondition, match=f"in use by process {os.getpid()}") as caught:
+        await refused.start()
+    assert caught.value.reason == "LOG_IN_USE"
+    await refused.stop()
+    kept = await owner.append("k", b"x", {})  # stopping the one that was refused took nothing from the owner
+    waiting = LocalLog(tmp_path / "log.sqlite", partitions=1, owner_wait_seconds=60.0)
+    starting = asyncio.create_task(waiting.start())
+    await asyncio.sleep(0)
+    await owner.stop()
+    await starting
+    assert (await waiting.append("k", b"y", {})).offset == kept.offset + 1
+    await waiting.stop()
 
 
-async def test_a_member_that_was_late_but_not_replaced_goes_on(log: LocalLog) -> None:
-    clock = Clock(100.0)
-    consumer = await member(log, clock)
-    [claim] = held(consumer)
-    clock.seconds += 5 * LEASE
-    await consumer.commit(claim, 0)
-    await consumer._beat()
-    assert held(consumer) == [claim]
+async def test_a_start_that_failed_may_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / "log.sqlite").mkdir()
+    log = LocalLog(tmp_path / "log.sqlite", partitions=1)
+    with pytest.raises(Unavailable):
+        await log.start()
+    (tmp_path / "log.sqlite").rmdir()
+    await log.start()
+    await log.stop()
 
 
-async def test_beats_written_before_the_machine_started_anew_keep_nobody_alive(log: LocalLog) -> None:
-    before = await member(log, Clock(1_000_000.0))
-    assert len(held(before)) == 1
-    after = await member(log, Clock(5.0))
-    assert len(held(after)) == 1
+async def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log.sqlite").write_text("no database" * 1000)
+    log = LocalLog(tmp_path / "log.sqlite", partitions=1)
+    with pytest.raises(FailedPrecondition, match="restore it from a backup"):
+        await log.start()
+    await log.stop()
+
+
+async def test_a_group_has_one_member_at_a_time(log: LocalLog) -> None:
+    first = await log.join("g")
+    with pytest.raises(FailedPrecondition) as caught:
+        await log.join("g")
+    assert caught.value.reason == "GROUP_HAS_A_MEMBER"
+    await (await log.join("another")).close()
+    await first.close()
+    await (await log.join("g")).close()
+
+
+async def test_what_was_fetched_and_not_committed_comes_again(log: LocalLog, tmp_path: Path) -> None:
+    """The members are never closed, as when the process is killed."""
+    for _ in range(3):
+        await log.append("k", b"x", {})
+    consumer = await log.join("g")
+    [claim] = await consumer.claims(frozenset())
+    assert len(await consumer.fetch(claim, 3, 100, 0.0)) == 3
+    await consumer.commit(claim, 1)
+    log._lock.release()
+    again = LocalLog(tmp_path / "log.sqlite", partitions=1)
+    await again.start()
+    successor = await again.join("g")
+    [claim] = await successor.claims(frozenset())
+    assert [record.position.offset for record in await successor.fetch(claim, 3, 100, 0.0)] == [1, 2]
+    await again.stop()
+
+
+async def test_waiting_for_claims_ends_when_the_member_is_closed(log: LocalLog) -> None:
+    consumer = await log.join("g")
+    held = await consumer.claims(frozenset())
+    waiting = asyncio.create_task(consumer.claims(held))
+    await asyncio.sleep(0)
+    await consumer.close()
+    assert await waiting == frozenset()
+
+
+async def test_a_fetch_that_is_cancelled_as_its_record_comes_ends(log: LocalLog) -> None:
+    consumer = await log.join("g")
+    [claim] = await consumer.claims(frozenset())
+    for turns in range(4):
+        fetching = asyncio.create_task(_fetch_for_ever(consumer, claim))
+        await asyncio.sleep(0.05)  # by now it waits for an append
+        log.grown.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        fetching.cancel()
+        await asyncio.wait([fetching], timeout=5)
+        assert fetching.cancelled(), f"{turns} turns of the loop between event and cancellation"
+
+
+async def _fetch_for_ever(consumer: LocalConsumer, claim: Claim) -> None:
+    while True:
+        await consumer.fetch(claim, 1, 100, 60.0)
+
+
+async def test_a_log_written_for_several_members_keeps_its_commits(tmp_path: Path) -> None:
+    """The tables as an earlier version left them."""
+    log = LocalLog(tmp_path / "log.sqlite", partitions=1)
+    await log.start()
+    for _ in range(3):
+        await log.append("k", b"x", {})
+    await log.stop()
+    with closing(sqlite3.connect(tmp_path / "log.sqlite")) as db:
+        db.executescript(
+            """
+            DROP TABLE commits;
+            CREATE TABLE members ("group" TEXT, member TEXT, beat REAL);
+            CREATE TABLE claims ("group" TEXT, partition INTEGER, owner TEXT, generation INTEGER, committed INTEGER);
+            INSERT INTO members VALUES ('g', 'm', 1.5);
+            INSERT INTO claims VALUES ('g', 0, 'm', 7, 2);
+            """
+        )
+    for _ in range(2):
+        log = LocalLog(tmp_path / "log.sqlite", partitions=1)
+        await log.start()
+        assert [state.committed_offset for state in await log.partitions("g")] == [2]
+        await log.stop()
 
 
 async def test_another_file_in_the_logs_place_is_refused(tmp_path: Path) -> None:

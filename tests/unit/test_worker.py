@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citewell.ingestion.log import (
+from citewell.ingestion.logs.event_log import (
     Claim,
     ClaimLost,
     DeadLetter,

@@ -11,8 +11,8 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from citewell.commands.failing import fail
-from citewell.ingestion.kafka_calls import translated
-from citewell.ingestion.kafka_topics import Topic, differences, mend, wanted_topics
+from citewell.ingestion.logs.kafka.calls import translated
+from citewell.ingestion.logs.kafka.topics import Topic, differences, mend, wanted_topics
 from citewell.ingestion.settings import IngestionSettings
 from citewell.runtime.settings import read_settings
 

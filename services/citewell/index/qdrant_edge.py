@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import json
 import os
 import shutil
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,8 +13,7 @@ from citewell.index.points import SCHEMA_VERSION
 from citewell.index.store import Kind
 from citewell.index.views import Registry, View, require_schema
 from citewell.runtime.errors import CitewellError, FailedPrecondition, NotFound, StorageFull
-
-_LOCK_POLL_SECONDS = 0.05
+from citewell.runtime.owner_lock import OwnerLock
 
 
 class EdgeStore:
@@ -26,14 +22,14 @@ class EdgeStore:
     engine = ENGINE
 
     def __init__(self, folder: Path, *, min_free_bytes: int = 0, owner_wait_seconds: float = 0.0) -> None:
-        self._folder, self._min_free_bytes, self._owner_wait = folder, min_free_bytes, owner_wait_seconds
+        self._folder, self._min_free_bytes, self._owner_wait_seconds = folder, min_free_bytes, owner_wait_seconds
         self._registry = Registry()
         self._points: dict[tuple[str, Kind], EdgePoints] = {}
         self._thread = OneThread()
-        self._lock: int | None = None
+        self._lock = OwnerLock(folder / "lock", f"the store {folder}", "STORE_IN_USE")
 
     async def open(self) -> None:
-        await self._own()
+        await self._lock.acquire(self._owner_wait_seconds)
         try:
             await self._thread.run(self._load)
         except CitewellError:
@@ -43,33 +39,6 @@ class EdgeStore:
                 f"the store {self._folder} cannot be read ({error}): move it away and rebuild the view from the ledger",
                 reason="STORE_UNREADABLE",
             ) from error
-
-    async def _own(self) -> None:
-        """Waits for the owner before us, which may be on its way out, but not for ever."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise FailedPrecondition(f"the store's folder {self._folder} cannot be used: {error.strerror}") from None
-        until = time.monotonic() + self._owner_wait
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < until:
-                    await asyncio.sleep(_LOCK_POLL_SECONDS)
-                    continue
-                owner = os.pread(self._lock, 32, 0).decode() or "unknown"
-                os.close(self._lock)
-                self._lock = None
-                raise FailedPrecondition(
-                    f"the store {self._folder} is in use by process {owner}; one process owns an embedded store",
-                    reason="STORE_IN_USE",
-                    owner=owner,
-                ) from None
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-            return
 
     def _load(self) -> None:
         registry = _read_registry(self._folder / "views.json")
@@ -85,9 +54,7 @@ class EdgeStore:
     async def close(self) -> None:
         await self._thread.run(self._close_points, list(self._points))
         self._thread.shutdown()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def _close_points(self, keys: list[tuple[str, Kind]]) -> None:
         for key in keys:

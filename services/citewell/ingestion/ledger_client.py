@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from opentelemetry import trace
 
-from citewell.ingestion.log import DeadLetter, LogPosition, Record
+from citewell.ingestion.logs.event_log import DeadLetter, LogPosition, Record
 from citewell.ingestion.worker import Outcome, Verdict
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime import deadlines, telemetry

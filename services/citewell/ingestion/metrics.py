@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from citewell.ingestion.log import PartitionState
+from citewell.ingestion.logs.event_log import PartitionState
 from citewell.runtime.telemetry import meter
 
 published = meter.create_counter("citewell_published", description="Events accepted, by kind")

@@ -16,8 +16,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from citewell import __version__
 from citewell.ingestion import metrics
 from citewell.ingestion.ledger_client import LedgerClient, parse_event, position_to_message
-from citewell.ingestion.local_log import LocalLog
-from citewell.ingestion.log import DeadLetter, EventLog, LogPosition
+from citewell.ingestion.logs.event_log import DeadLetter, EventLog, LogPosition
+from citewell.ingestion.logs.local.log import LocalLog
 from citewell.ingestion.settings import IngestionSettings
 from citewell.ingestion.tokens import decode_token, encode_token
 from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
@@ -300,10 +300,10 @@ def open_log(settings: IngestionSettings) -> EventLog:
     """The log that the settings name, not started yet."""
     log = settings.log
     if log.kind == "kafka":
-        from citewell.ingestion.kafka_log import KafkaLog  # the embedded set-up does without its client
+        from citewell.ingestion.logs.kafka.log import KafkaLog  # the embedded set-up does without its client
 
         return KafkaLog(log.kafka)
-    return LocalLog(settings.data / "log.sqlite", partitions=log.partitions, lease_seconds=log.lease_seconds)
+    return LocalLog(settings.data / "log.sqlite", partitions=log.partitions, owner_wait_seconds=log.owner_wait_seconds)
 
 
 def _event(request: ingestion_pb2.PublishRequest) -> publication_pb2.PublicationEvent:

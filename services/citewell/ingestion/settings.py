@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import SettingsConfigDict
 
-from citewell.ingestion.kafka_settings import KafkaSettings
+from citewell.ingestion.logs.kafka.settings import KafkaSettings
 from citewell.runtime.settings import ServiceSettings
 
 
@@ -25,8 +25,8 @@ class LogSettings(BaseModel):
     """Id the log must have, so that a topic made anew is noticed; empty = any. The local log remembers its own."""
     partitions: int = Field(4, ge=1, le=1024)
     """local: number of partitions; fixed once the file exists."""
-    lease_seconds: float = Field(3.0, gt=0)
-    """local: a worker that gave no sign of life for so long loses its partitions."""
+    owner_wait_seconds: float = Field(10.0, ge=0)
+    """local: how long to wait at start for the process before this one to release the log."""
     kafka: KafkaSettings = KafkaSettings()
     """kafka: the broker, and how long to wait for it."""
 

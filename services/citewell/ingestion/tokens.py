@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 
-from citewell.ingestion.log import LogPosition
+from citewell.ingestion.logs.event_log import LogPosition
 from citewell.runtime.errors import InvalidField
 
 _VERSION = "1"

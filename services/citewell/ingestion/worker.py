@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from citewell.ingestion import metrics
-from citewell.ingestion.log import Claim, ClaimLost, Consumer, DeadLetter, EventLog, Record
+from citewell.ingestion.logs.event_log import Claim, ClaimLost, Consumer, DeadLetter, EventLog, Record
 from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.telemetry import logger

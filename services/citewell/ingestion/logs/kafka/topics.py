@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from citewell.ingestion.kafka_settings import KafkaSettings
+from citewell.ingestion.logs.kafka.settings import KafkaSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,9 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from citewell.ingestion.kafka_calls import BlockingCalls, GiveUp, await_broker, translated
-from citewell.ingestion.kafka_settings import KafkaSettings, milliseconds
-from citewell.ingestion.log import Claim, ClaimLost, LogBroken, Record
+from citewell.ingestion.logs.event_log import Claim, ClaimLost, LogBroken, Record
+from citewell.ingestion.logs.kafka.calls import BlockingCalls, GiveUp, await_broker, translated
+from citewell.ingestion.logs.kafka.settings import KafkaSettings, milliseconds
 from citewell.runtime.errors import CitewellError, Unavailable
 from citewell.runtime.telemetry import logger
 

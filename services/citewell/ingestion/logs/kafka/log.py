@@ -18,7 +18,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from citewell.ingestion.kafka_calls import (
+from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.ingestion.logs.kafka.calls import (
     BlockingCalls,
     GiveUp,
     await_broker,
@@ -27,9 +28,8 @@ from citewell.ingestion.kafka_calls import (
     patiently,
     translated,
 )
-from citewell.ingestion.kafka_member import KafkaMember
-from citewell.ingestion.kafka_settings import KafkaSettings, milliseconds
-from citewell.ingestion.log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.ingestion.logs.kafka.member import KafkaMember
+from citewell.ingestion.logs.kafka.settings import KafkaSettings, milliseconds
 from citewell.runtime.errors import Overloaded
 
 T = TypeVar("T")

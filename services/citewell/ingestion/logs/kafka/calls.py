@@ -25,7 +25,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from citewell.ingestion.log import LogBroken
+from citewell.ingestion.logs.event_log import LogBroken
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Unavailable
 from citewell.runtime.telemetry import logger
 

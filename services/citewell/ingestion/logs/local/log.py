@@ -1,30 +1,31 @@
-"""A durable event log in one SQLite file: the embedded set-up's Kafka. It never expires anything.
+"""A durable event log in one SQLite file: the embedded set-up's Kafka. Records never expire.
 
-Appends that wait together share one transaction and one fsync (group commit). Several processes may open the same file;
-who consumes which partition is settled in local_groups.py.
+Appends that wait together share one transaction and one fsync (group commit). One process owns the file, by a lock file
+beside it, and a consumer group has one member. Several workers need Kafka.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
-from citewell.ingestion.local_groups import LocalConsumer
-from citewell.ingestion.log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
-from citewell.runtime.errors import FailedPrecondition, Overloaded, StorageFull, Unavailable
+from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.ingestion.logs.local.consumer import LocalConsumer
+from citewell.ingestion.logs.local.database import Database
+from citewell.runtime.errors import FailedPrecondition, Overloaded
+from citewell.runtime.owner_lock import OwnerLock
 
 MOST_WAITING = 20_000
 """Appends accepted while the disk is busy; more are refused as Overloaded."""
-BUSY_SECONDS = 5.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -42,70 +43,15 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     recorded INTEGER NOT NULL,
     PRIMARY KEY (partition, "offset")
 );
-CREATE TABLE IF NOT EXISTS members (
-    "group" TEXT NOT NULL, member TEXT NOT NULL, beat REAL NOT NULL,
-    PRIMARY KEY ("group", member)
-);
-CREATE TABLE IF NOT EXISTS claims (
-    "group" TEXT NOT NULL, partition INTEGER NOT NULL,
-    owner TEXT, generation INTEGER NOT NULL DEFAULT 0, committed INTEGER NOT NULL DEFAULT 0,
+CREATE TABLE IF NOT EXISTS commits (
+    "group" TEXT NOT NULL, partition INTEGER NOT NULL, committed INTEGER NOT NULL,
     PRIMARY KEY ("group", partition)
-);
+)
 """
 _RECORD = 'partition, "offset", key, value, headers, appended'
 _LETTER = "event_id, paper_id, reason, message, recorded"
 
-T = TypeVar("T")
 _Append = tuple[int, str, bytes, str]
-
-
-class Database:
-    """One connection on a thread of its own, so that the disk never stops the event loop."""
-
-    def __init__(self, path: Path, *, synchronous: str) -> None:
-        self._path, self._synchronous = path, synchronous
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"log-{synchronous.lower()}")
-        self._connection: sqlite3.Connection | None = None
-
-    async def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = False) -> T:
-        """The work's result; with write = True it is one transaction that holds the write lock from its start."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, write)
-
-    def _run(self, work: Callable[[sqlite3.Connection], T], write: bool) -> T:
-        try:
-            connection = self._connection = self._connection or self._connect()
-            if not write:
-                return work(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # a full disk may have rolled it back already
-                    connection.execute("ROLLBACK")
-                raise
-            return result
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise StorageFull("the disk that holds the log is full") from error
-            raise Unavailable(f"the log's file cannot be used now: {error}", reason="LOG_UNAVAILABLE") from error
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
-        )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        return connection
-
-    async def close(self) -> None:
-        def close() -> None:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-        await asyncio.get_running_loop().run_in_executor(self._thread, close)
-        self._thread.shutdown(wait=False)
 
 
 class LocalLog:
@@ -118,16 +64,21 @@ class LocalLog:
         path: Path,
         *,
         partitions: int,
-        lease_seconds: float = 3.0,
+        owner_wait_seconds: float = 0.0,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._path, self._partitions, self._lease_seconds, self._now = path, partitions, lease_seconds, now
-        # What is acknowledged survives a power cut. Claims and commits may be lost in one: the records come again.
+        self._path, self._partitions, self._owner_wait_seconds, self._now = path, partitions, owner_wait_seconds, now
+        self._lock = OwnerLock(path.with_suffix(".lock"), f"the log {path}", "LOG_IN_USE")
+        # FULL: what was acknowledged survives a power cut. NORMAL: a power cut may lose the last commits of a group,
+        # never damage the file; the records in question are delivered again.
         self._appending = Database(path, synchronous="FULL")
         self._reading = Database(path, synchronous="NORMAL")
         self._waiting: list[tuple[_Append, asyncio.Future[LogPosition]]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
+        self._joined: set[str] = set()
+        """Groups that have a member."""
+        self._generations = count(1)
         self._log_id = ""
 
     @property
@@ -135,15 +86,15 @@ class LocalLog:
         return self._log_id
 
     async def start(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        await self._lock.acquire(self._owner_wait_seconds)
         self._log_id = await self._appending.run(self._create, write=True)
         self._require_same()
 
     def _require_same(self) -> None:
-        """Another file put in the place of the one that was here is never taken for it."""
+        """Refuses a file that was put in the place of the one that was here before."""
         name = self._path.with_suffix(".id")
         if not name.exists():
-            name.write_text(self._log_id)
+            _write_durably(name, self._log_id)
         elif (before := name.read_text().strip()) != self._log_id:
             raise FailedPrecondition(
                 f"{self._path.name} is log {self._log_id}, but this folder's was {before}; "
@@ -154,6 +105,7 @@ class LocalLog:
     def _create(self, db: sqlite3.Connection) -> str:
         for statement in _SCHEMA.split(";"):
             db.execute(statement)
+        _take_over_claims(db)
         if (row := db.execute("SELECT id, partitions FROM log").fetchone()) is None:
             row = (uuid.uuid4().hex, self._partitions)
             db.execute("INSERT INTO log VALUES (?, ?)", row)
@@ -170,6 +122,7 @@ class LocalLog:
             await self._flushing
         await self._appending.close()
         await self._reading.close()
+        self._lock.release()
 
     async def append(self, key: str, value: bytes, headers: Mapping[str, str]) -> LogPosition:
         if len(self._waiting) >= MOST_WAITING:
@@ -200,7 +153,7 @@ class LocalLog:
 
     def _insert(self, rows: Sequence[_Append], db: sqlite3.Connection) -> list[LogPosition]:
         now = _microseconds(self._now())
-        last: dict[int, tuple[int, int]] = {}  # another process may have appended since
+        last: dict[int, tuple[int, int]] = {}  # offset and time of each partition's last record
         positions = []
         for partition, key, value, headers in rows:
             if partition not in last:
@@ -217,23 +170,29 @@ class LocalLog:
 
     @property
     def grown(self) -> asyncio.Event:
-        """Set when this process has appended something after the event was taken."""
+        """Set at the next append after this event was taken."""
         return self._grown
 
     async def partitions(self, group: str) -> list[PartitionState]:
         def states(db: sqlite3.Connection) -> list[PartitionState]:
-            committed = dict(db.execute('SELECT partition, committed FROM claims WHERE "group" = ?', (group,)))
+            committed = self._committed(group, db)
             return [
-                PartitionState(number, 0, end_offset(db, number), committed.get(number, 0))
+                PartitionState(number, 0, _end_offset(db, number), committed[number])
                 for number in range(self._partitions)
             ]
 
         return await self._reading.run(states)
 
     async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
-        return await self._reading.run(partial(self.records, partition=partition, first=first, end=end, most=most))
+        return await self._reading.run(partial(self._records, partition=partition, first=first, end=end, most=most))
 
-    def records(
+    async def records_from(self, partition: int, first: int, most: int, most_bytes: int) -> list[Record]:
+        """The records from `first` on, as many as both limits allow but at least one; LogBroken if `first` is gone."""
+        return await self._reading.run(
+            partial(self._records, partition=partition, first=first, end=None, most=most, most_bytes=most_bytes)
+        )
+
+    def _records(
         self,
         db: sqlite3.Connection,
         *,
@@ -243,7 +202,6 @@ class LocalLog:
         most: int,
         most_bytes: int = 1 << 62,
     ) -> list[Record]:
-        """The records from `first` on, as many as both limits allow but at least one; LogBroken if `first` is gone."""
         rows = db.execute(
             f'SELECT {_RECORD} FROM records WHERE partition = ? AND "offset" >= ? AND "offset" < ? '
             'ORDER BY "offset" LIMIT ?',
@@ -255,7 +213,7 @@ class LocalLog:
             if records and most_bytes < 0:
                 break
             records.append(self._record(row))
-        found = records[0].position.offset if records else end_offset(db, partition)
+        found = records[0].position.offset if records else _end_offset(db, partition)
         if found != first if records else found < first and end is None:
             raise LogBroken(
                 f"partition {partition} of log {self._log_id} has no offset {first}, but {found}",
@@ -275,14 +233,39 @@ class LocalLog:
                 'SELECT min("offset") FROM records WHERE partition = ? AND appended >= ?',
                 (partition, _microseconds(when)),
             ).fetchone()
-            return end_offset(db, partition) if row[0] is None else int(row[0])
+            return _end_offset(db, partition) if row[0] is None else int(row[0])
 
         return await self._reading.run(first)
 
     async def join(self, group: str) -> LocalConsumer:
-        consumer = LocalConsumer(self, self._reading, group, self._partitions, self._lease_seconds)
-        await consumer.start()
-        return consumer
+        """The group's only member; FailedPrecondition while it has another."""
+        if group in self._joined:
+            raise FailedPrecondition(
+                f"the group {group!r} has a member already; several need Kafka", reason="GROUP_HAS_A_MEMBER"
+            )
+        self._joined.add(group)
+        try:
+            committed = await self._reading.run(partial(self._committed, group))
+        except BaseException:
+            self._joined.discard(group)
+            raise
+        return LocalConsumer(self, group, next(self._generations), committed, partial(self._joined.discard, group))
+
+    def _committed(self, group: str, db: sqlite3.Connection) -> list[int]:
+        """The group's committed offset of every partition."""
+        known = dict(db.execute('SELECT partition, committed FROM commits WHERE "group" = ?', (group,)))
+        return [known.get(number, 0) for number in range(self._partitions)]
+
+    async def commit(self, group: str, partition: int, offset: int) -> None:
+        """Raises the group's committed offset to this one; never lowers it."""
+        await self._reading.run(
+            lambda db: db.execute(
+                'INSERT INTO commits VALUES (?, ?, ?) ON CONFLICT ("group", partition) '
+                "DO UPDATE SET committed = max(committed, excluded.committed)",
+                (group, partition, offset),
+            ),
+            write=True,
+        )
 
     async def bury(self, letter: DeadLetter) -> None:
         position = letter.record.position
@@ -325,10 +308,28 @@ class LocalLog:
         return await self._reading.run(lambda db: int(db.execute("SELECT count(*) FROM dead_letters").fetchone()[0]))
 
 
-def end_offset(db: sqlite3.Connection, partition: int) -> int:
+def _end_offset(db: sqlite3.Connection, partition: int) -> int:
     """Where the partition's next record goes."""
     row = db.execute('SELECT max("offset") FROM records WHERE partition = ?', (partition,)).fetchone()
     return 0 if row[0] is None else int(row[0]) + 1
+
+
+def _take_over_claims(db: sqlite3.Connection) -> None:
+    """Moves the committed offsets of a log that was written when a group could have several members."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'claims'").fetchone():
+        db.execute('INSERT OR IGNORE INTO commits SELECT "group", partition, committed FROM claims')
+        db.execute("DROP TABLE claims")
+        db.execute("DROP TABLE members")
+
+
+def _write_durably(path: Path, text: str) -> None:
+    """Writes the whole file or, if the machine stops meanwhile, nothing."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
 def _from_microseconds(count: int) -> datetime:

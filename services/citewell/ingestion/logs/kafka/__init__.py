@@ -1,0 +1,1 @@
+"""The event log on a Kafka broker, for any number of processes."""

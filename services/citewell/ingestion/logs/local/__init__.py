@@ -1,0 +1,1 @@
+"""The event log in one SQLite file, for one machine and one process."""
