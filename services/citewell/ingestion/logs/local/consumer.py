@@ -6,19 +6,30 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from citewell.ingestion.logs.event_log import Claim, ClaimLost, Record
 
-if TYPE_CHECKING:
-    from citewell.ingestion.logs.local.log import LocalLog
+
+class Records(Protocol):
+    """What a member needs of its log."""
+
+    @property
+    def grown(self) -> asyncio.Event:
+        """Set at the next append after this event was taken."""
+
+    async def records_from(self, partition: int, first: int, most: int, most_bytes: int) -> list[Record]:
+        """The records from `first` on, as many as both limits allow but at least one; LogBroken if `first` is gone."""
+
+    async def commit(self, group: str, partition: int, offset: int) -> None:
+        """Raises the group's committed offset to this one; never lowers it."""
 
 
 class LocalConsumer:
     """Reads where the group's last member committed. `left` is called once, by `close`."""
 
     def __init__(
-        self, log: LocalLog, group: str, generation: int, committed: list[int], left: Callable[[], None]
+        self, log: Records, group: str, generation: int, committed: list[int], left: Callable[[], None]
     ) -> None:
         self._log, self._group, self._left = log, group, left
         self._held = frozenset(Claim(partition, generation) for partition in range(len(committed)))
