@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+
+import numpy as np
 
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly import publications
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.lexical import LexicalQuery, Terms
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 from citewell.scholarly.positions import LogPosition
-from citewell.types.v1 import paper_pb2, publication_pb2
+from citewell.types.v1 import paper_pb2, publication_pb2, terms_pb2
 
 MAX_EXCLUDED = 10_000
 MAX_VENUES = 1_000
@@ -193,6 +197,46 @@ def position_from_message(message: publication_pb2.LogPosition) -> LogPosition:
 
 def position_to_message(position: LogPosition) -> publication_pb2.LogPosition:
     return publication_pb2.LogPosition(log_id=position.log_id, partition=position.partition, offset=position.offset)
+
+
+def terms_from_message(message: terms_pb2.Terms, field: str = "terms") -> Terms:
+    """The terms, or InvalidField."""
+    if len(message.ids) != len(message.values):
+        told = f"{len(message.values)} values"
+        raise InvalidField(f"{field}.values", told, f"as many as ids, {len(message.ids)}")
+    ids, values = np.array(message.ids, np.uint32), np.array(message.values, np.float32)
+    if (disorder := np.flatnonzero(ids[1:] <= ids[:-1])).size:
+        at = int(disorder[0]) + 1
+        raise InvalidField(f"{field}.ids[{at}]", ids[at], f"more than the id before it, {ids[at - 1]}")
+    if (bad := np.flatnonzero(~(np.isfinite(values) & (values >= 0)))).size:
+        at = int(bad[0])
+        raise InvalidField(f"{field}.values[{at}]", values[at], "a number of at least 0")
+    return Terms(ids, values)
+
+
+def terms_to_message(terms: Terms) -> terms_pb2.Terms:
+    return terms_pb2.Terms(ids=terms.ids.tolist(), values=terms.values.tolist())
+
+
+def lexical_query_from_message(message: terms_pb2.LexicalQuery, field: str = "lexical") -> LexicalQuery:
+    """The lexical part of a search, or InvalidField."""
+    for name, most in (("weight", math.inf), ("k1", math.inf), ("b", 1.0), ("mean_length", math.inf)):
+        value = getattr(message, name)
+        if not (math.isfinite(value) and 0 <= value <= most):
+            expected = "a number of at least 0" if most == math.inf else f"a number from 0 to {most:g}"
+            raise InvalidField(f"{field}.{name}", value, expected)
+    terms = terms_from_message(message.terms, f"{field}.terms")
+    return LexicalQuery(terms, message.weight, message.k1, message.b, message.mean_length)
+
+
+def lexical_query_to_message(query: LexicalQuery) -> terms_pb2.LexicalQuery:
+    return terms_pb2.LexicalQuery(
+        terms=terms_to_message(query.terms),
+        weight=query.weight,
+        k1=query.k1,
+        b=query.b,
+        mean_length=query.mean_length,
+    )
 
 
 def _external_ids_to_message(external_ids: Iterable[ExternalId]) -> list[paper_pb2.ExternalId]:
