@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from citewell.reranker.server import MAX_CANDIDATES, MAX_TEXT, RerankerServer
+from citewell.reranker.server import RerankerServer
 from citewell.reranker.settings import Backend, RerankerSettings
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
@@ -20,6 +20,7 @@ from citewell.runtime.channels import invoke, open_channel, require_serving
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Overloaded
 from citewell.runtime.server import ServiceProcess
 from citewell.runtime.settings import UnknownSetting
+from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_TITLE
 from tests.tiny_models import write_tiny_davinci
 
 SERVICE = "citewell.reranker.v1.RerankerService"
@@ -101,17 +102,21 @@ async def test_without_a_model_candidates_keep_their_order_and_the_answer_says_s
 @pytest.mark.parametrize(
     ("change", "field", "told"),
     [
-        ({"context": "no marker"}, "context", "found 0"),
-        ({"context": "TARGETCIT TARGETCIT"}, "context", "found 2"),
-        ({"context": " "}, "context", "all three are empty"),
-        ({"title": "x" * (MAX_TEXT + 1)}, "title", f"at most {MAX_TEXT}"),
+        ({"context": "no marker"}, "context", "text with 0 TARGETCIT"),
+        ({"context": "TARGETCIT TARGETCIT"}, "context", "text with 2 TARGETCIT"),
+        ({"context": " "}, "context", "a context, a title or an abstract"),
+        ({"title": "x" * (MAX_TITLE + 1)}, "title", f"at most {MAX_TITLE}"),
         ({"depth": -1}, "depth", "0 (the default) to"),
         ({"depth": MAX_CANDIDATES + 1}, "depth", f"{MAX_CANDIDATES + 1}"),
         ({"candidates": []}, "candidates", "0 candidates"),
         ({"candidates": [{"title": "a", "rank": 1}]}, "candidates[0].paper_id", "the id of a paper"),
         ({"candidates": [{"paper_id": "a"}]}, "candidates[0].rank", "1-indexed"),
         ({"candidates": [{"paper_id": "a", "rank": 1}] * 2}, "candidates[1].paper_id", "candidates[0] has it too"),
-        ({"candidates": [{"paper_id": "a", "rank": 1, "abstract": "x" * 100_001}]}, "candidates[0]", "at most"),
+        (
+            {"candidates": [{"paper_id": "a", "rank": 1, "abstract": "x" * (MAX_ABSTRACT + 1)}]},
+            "candidates[0].abstract",
+            "at most",
+        ),
     ],
 )
 async def test_bad_input_names_the_field(bad_input_stub: Any, change: dict[str, Any], field: str, told: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from citewell.corpora.spilling import Corpus, Loadable, input_hash
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
-from citewell.scholarly.publications import MAX_PASSAGE, Publication
+from citewell.scholarly.limits import MAX_PASSAGE
+from citewell.scholarly.publications import Publication
 
 
 def lines(path: Path, *entries: Any) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citewell.reranker.pairs import CandidateText, PairTokenizer, QueryText, TokenBudget, pair_length
+from citewell.reranker.pairs import CandidateText, PairTokenizer, TokenBudget, pair_length
+from citewell.scholarly.queries import Query
 from tests.unit.davinci_world import tokenizer
 
 TOKENIZER = tokenizer()
@@ -28,7 +29,7 @@ def ids(text: str) -> list[int]:
 @given(marked, words, words)
 @settings(max_examples=150, deadline=None)
 def test_the_marker_stays_in_the_middle_of_the_context(context: str, title: str, abstract: str) -> None:
-    (query,) = PAIRS.queries([QueryText(context, title, abstract)])
+    (query,) = PAIRS.queries([Query(context, title, abstract)])
     whole = ids(context)
     width = min(BUDGET.context, len(whole))
     kept = query[:width].tolist()
@@ -55,7 +56,7 @@ def test_a_candidates_title_is_never_cut(title: str, abstract: str, mentions: li
 @given(words, words, marked)
 @settings(max_examples=60, deadline=None)
 def test_any_pair_fits_the_window(title: str, abstract: str, context: str) -> None:
-    (query,) = PAIRS.queries([QueryText(context * 3, title * 3, abstract * 3)])
+    (query,) = PAIRS.queries([Query(context * 3, title * 3, abstract * 3)])
     (candidate,) = PAIRS.candidates([CandidateText(title * 9, abstract * 9, (context,) * 3)])
     assert pair_length(query, candidate) <= BUDGET.window
 
@@ -69,7 +70,7 @@ def test_every_mention_keeps_its_marker() -> None:
 
 
 def test_a_pair_reads_cls_query_sep_candidate_sep() -> None:
-    (query,) = PAIRS.queries([QueryText("by TARGETCIT", "study", "")])
+    (query,) = PAIRS.queries([Query("by TARGETCIT", "study", "")])
     short, long = PAIRS.candidates([CandidateText("topic1", ""), CandidateText("method of topic1", "we study")])
     batch = PAIRS.pack([(query, short), (query, long)])
     cls = TOKENIZER.token_to_id("[CLS]")
@@ -81,7 +82,7 @@ def test_a_pair_reads_cls_query_sep_candidate_sep() -> None:
 
 
 def test_padding_to_a_bucket_changes_nothing_but_the_padding() -> None:
-    (query,) = PAIRS.queries([QueryText("by TARGETCIT", "", "")])
+    (query,) = PAIRS.queries([Query("by TARGETCIT", "", "")])
     (candidate,) = PAIRS.candidates([CandidateText("topic1", "")])
     tight, wide = PAIRS.pack([(query, candidate)]), PAIRS.pack([(query, candidate)], 32)
     width = tight.input_ids.shape[1]
@@ -92,7 +93,7 @@ def test_padding_to_a_bucket_changes_nothing_but_the_padding() -> None:
 
 
 def test_a_query_without_a_context_is_its_title() -> None:
-    (query,) = PAIRS.queries([QueryText("", "we study", "")])
+    (query,) = PAIRS.queries([Query("", "we study", "")])
     assert query.tolist() == ids("we study")
 
 

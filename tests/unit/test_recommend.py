@@ -20,7 +20,7 @@ from citewell.recommender.ports import (
     SearchCall,
     Vector,
 )
-from citewell.recommender.queries import AsOf, Options, Query
+from citewell.recommender.queries import AsOf, Options
 from citewell.recommender.recommend import Limits, Recommender
 from citewell.runtime.errors import (
     CitewellError,
@@ -34,6 +34,7 @@ from citewell.runtime.errors import (
 )
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper, SearchFilter
+from citewell.scholarly.queries import Query
 
 QUERY = Query("as TARGETCIT has shown", "a draft")
 
@@ -300,25 +301,6 @@ async def test_explain_finds_a_paper_below_top_k_and_beyond_the_candidates() -> 
     assert (far.item.rank, far.item.score) == (0, 0.1)
     with pytest.raises(NotFound, match="'nobody'"):
         await world.recommender().explain(QUERY, "nobody", options, lambda: 10.0)
-
-
-@pytest.mark.parametrize(
-    ("query", "field", "reason"),
-    [
-        (Query(), "query", "EMPTY_QUERY"),
-        (Query(title=" \n"), "query", "EMPTY_QUERY"),
-        (Query("no marker here", "t"), "query.context", "MARKER_COUNT"),
-        (Query("TARGETCIT and TARGETCIT"), "query.context", "MARKER_COUNT"),
-        (Query("TARGETCIT" + "x" * 20_000), "query.context", "TEXT_TOO_LONG"),
-        (Query(title="x" * 2_001), "query.title", "TEXT_TOO_LONG"),
-        (Query(title="t", abstract="x" * 50_001), "query.abstract", "TEXT_TOO_LONG"),
-        (Query(title="t", paper_id="x" * 257), "query.paper_id", "INVALID_FIELD"),
-    ],
-)
-def test_a_query_that_cannot_be_answered_names_its_field(query: Query, field: str, reason: str) -> None:
-    with pytest.raises(InvalidField) as wrong:
-        query.validate()
-    assert (wrong.value.field, wrong.value.reason) == (field, reason)
 
 
 @pytest.mark.parametrize(

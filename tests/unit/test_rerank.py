@@ -13,11 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from citewell.reranker.batching import PairQueue, QueueLimits
-from citewell.reranker.pairs import CandidateText, PairBatch, PairTokenizer, QueryText, TokenBudget
+from citewell.reranker.pairs import CandidateText, PairBatch, PairTokenizer, TokenBudget
 from citewell.reranker.rerank import Candidate, CandidateTokens, Partial, Pass, Reranker, shortened, unscored
 from citewell.reranker.scorer import Floats, ScorerInfo
 from citewell.reranker.scores import rank_priors, ranking, sigmoid
 from citewell.runtime.errors import Unavailable
+from citewell.scholarly.queries import Query
 from tests.tiny_models import tiny_tokenizer
 
 BUDGET = TokenBudget(context=16, query_title=4, query_abstract=0, candidate=20, window=64)
@@ -66,7 +67,7 @@ async def queue(scorer: LengthScorer) -> AsyncIterator[PairQueue]:
     await queue.stop()
 
 
-QUERY = QueryText("see TARGETCIT for this", "title", "")
+QUERY = Query("see TARGETCIT for this", "title", "")
 
 
 async def test_scored_candidates_come_first_and_the_rest_keeps_its_order(queue: PairQueue) -> None:

@@ -40,11 +40,11 @@ from citewell.runtime import faults, telemetry
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import FailedPrecondition, InvalidField
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.limits import MAX_EVIDENCE
 from citewell.scholarly.papers import Paper, SearchFilter
 
 MAX_LIMIT = 3000
 MAX_CITED = 1000
-MAX_EVIDENCE = 20
 MAX_POINTS = 5000
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 MAX_IDS = 5000

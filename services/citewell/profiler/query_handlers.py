@@ -17,9 +17,9 @@ from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.errors import InvalidField
-from citewell.scholarly.contexts import count_targets, normalise
-from citewell.scholarly.publications import MAX_ABSTRACT, MAX_PASSAGE, MAX_TITLE
-from citewell.types.messages import date_from_message, position_to_message
+from citewell.scholarly.contexts import normalise
+from citewell.scholarly.queries import Query
+from citewell.types.messages import date_from_message, position_to_message, query_from_message
 from citewell.types.v1 import paper_pb2
 
 # Twice the most that an as-of answer rescores: 3k of two searches at k = 1000.
@@ -41,8 +41,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     async def EmbedQuery(
         self, request: profile_query_pb2.EmbedQueryRequest, context: Any
     ) -> profile_query_pb2.EmbedQueryResponse:
-        _check_query(request)
-        return await asyncio.to_thread(self._embed, request)
+        return await asyncio.to_thread(self._embed, query_from_message(request))
 
     async def ScoreProfiles(
         self, request: profile_query_pb2.ScoreProfilesRequest, context: Any
@@ -121,11 +120,11 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             as_of_limits=AS_OF_LIMITS,
         )
 
-    def _embed(self, request: profile_query_pb2.EmbedQueryRequest) -> profile_query_pb2.EmbedQueryResponse:
+    def _embed(self, query: Query) -> profile_query_pb2.EmbedQueryResponse:
         # Read once: the answer's vector, view and positions belong together.
         view, searchable = self._watermarks.view, self._watermarks.searchable
         encoder = self._encoder()
-        context, paper = normalise(request.context), encoder.paper_text(request.title, request.abstract)
+        context, paper = normalise(query.context), encoder.paper_text(query.title, query.abstract)
         vectors = encoder.encode([text for text in (context, paper) if text])
         of_context = vectors[0] if context else None
         of_paper = vectors[-1] if paper else None
@@ -150,15 +149,3 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     def _settings_hash(self, model_hash: str) -> str:
         text = f"{model_hash} {self._weights.gamma!r} {self._weights.delta!r}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _check_query(request: profile_query_pb2.EmbedQueryRequest) -> None:
-    for field, limit in (("context", MAX_PASSAGE), ("title", MAX_TITLE), ("abstract", MAX_ABSTRACT)):
-        text = getattr(request, field)
-        if len(text) > limit:
-            raise InvalidField(field, f"{len(text)} characters", f"at most {limit} characters")
-    context = normalise(request.context)
-    if context and (targets := count_targets(context)) != 1:
-        raise InvalidField("context", context, f"exactly one TARGETCIT, not {targets}", reason="TARGET_MARKER")
-    if not context and not normalise(request.title) and not normalise(request.abstract):
-        raise InvalidField("context", "", "some text in context, title or abstract", reason="EMPTY_QUERY")

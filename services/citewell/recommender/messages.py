@@ -10,7 +10,6 @@ from citewell.recommender.queries import (
     DEFAULT_TOP_K,
     AsOf,
     Options,
-    Query,
     Strategy,
 )
 from citewell.recommender.v1 import recommender_pb2 as messages
@@ -31,10 +30,6 @@ _AS_OF = {
     messages.AS_OF_KNOWLEDGE: AsOf.KNOWLEDGE,
 }
 _VIEWS = (paper_pb2.PAPER_VIEW_UNSPECIFIED, paper_pb2.PAPER_VIEW_BASIC, paper_pb2.PAPER_VIEW_FULL)
-
-
-def query_from_message(message: messages.Query) -> Query:
-    return Query(message.context, message.title, message.abstract, message.paper_id)
 
 
 def options_from_message(message: messages.Options, default_depth: int) -> Options:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from citewell.recommender.queries import Query
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.papers import Paper, SearchFilter
 from citewell.scholarly.positions import LogPosition
+from citewell.scholarly.queries import Query
 
 Vector = Sequence[float]
 

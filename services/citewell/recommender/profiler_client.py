@@ -9,9 +9,9 @@ import grpc
 from citewell.profiler.v1 import profile_query_pb2 as messages
 from citewell.profiler.v1.profile_query_pb2_grpc import ProfileQueryServiceStub
 from citewell.recommender.ports import Embedding, ProfileScore, Vector
-from citewell.recommender.queries import Query
 from citewell.runtime.channels import invoke
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.queries import Query
 from citewell.types.messages import date_to_message, position_from_message
 
 

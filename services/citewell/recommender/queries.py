@@ -1,4 +1,4 @@
-"""What may be asked: queries and options, refused with the field, its value and what would be right."""
+"""How a query may be answered: options, refused with the field, its value and what would be right."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from citewell.runtime.errors import InvalidField, NotBuilt
-from citewell.scholarly.contexts import TARGET, count_targets, normalise
+from citewell.scholarly.limits import MAX_CANDIDATES, MAX_EVIDENCE, MAX_TOP_K, MAX_WATERMARKS
 from citewell.scholarly.papers import SearchFilter
-from citewell.scholarly.publications import MAX_ABSTRACT, MAX_ID_BYTES, MAX_PASSAGE, MAX_TITLE
 
-MAX_TOP_K = 100
-MAX_CANDIDATES = 1000
-MAX_EVIDENCE = 20
-MAX_WATERMARKS = 100
 DEFAULT_TOP_K = 10
 DEFAULT_CANDIDATES = 300
 
@@ -36,36 +31,6 @@ class AsOf(Enum):
 
     FILTER = "FILTER"
     KNOWLEDGE = "KNOWLEDGE"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A citation context with its marker, and the draft it stands in."""
-
-    context: str = ""
-    title: str = ""
-    abstract: str = ""
-    paper_id: str = ""
-
-    def validate(self, field: str = "query") -> None:
-        """Raises InvalidField for a query that cannot be answered."""
-        texts = (("context", self.context, MAX_PASSAGE), ("title", self.title, MAX_TITLE))
-        for name, text, limit in (*texts, ("abstract", self.abstract, MAX_ABSTRACT)):
-            if len(text) > limit:
-                raise InvalidField(
-                    f"{field}.{name}", f"{len(text)} characters", f"at most {limit}", reason="TEXT_TOO_LONG"
-                )
-        if not any(normalise(text) for text in (self.context, self.title, self.abstract)):
-            raise InvalidField(field, "", "a context, a title or an abstract", reason="EMPTY_QUERY")
-        if self.context and (targets := count_targets(self.context)) != 1:
-            raise InvalidField(
-                f"{field}.context",
-                f"text with {targets} {TARGET}: {self.context}",
-                f"exactly one {TARGET} where the citation is missing",
-                reason="MARKER_COUNT",
-            )
-        if len(self.paper_id.encode()) > MAX_ID_BYTES:
-            raise InvalidField(f"{field}.paper_id", self.paper_id, f"at most {MAX_ID_BYTES} bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from citewell.recommender.ports import (
     Vector,
     Watermarks,
 )
-from citewell.recommender.queries import AsOf, Options, Query
+from citewell.recommender.queries import AsOf, Options
 from citewell.recommender.stages import Run, together
 from citewell.runtime.errors import (
     CitewellError,
@@ -42,6 +42,7 @@ from citewell.runtime.errors import (
 )
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper
+from citewell.scholarly.queries import Query
 
 T = TypeVar("T")
 
@@ -102,7 +103,6 @@ class Recommender:
 
     async def recommend(self, query: Query, options: Options, remaining: Callable[[], float]) -> Answer:
         """The best papers for the query. `remaining` tells the seconds left whenever it is asked."""
-        query.validate()
         options.validate()
         run = Run(query, options, remaining, self._clock)
         started = self._clock()
@@ -123,7 +123,6 @@ class Recommender:
         self, query: Query, paper_id: str, options: Options, remaining: Callable[[], float]
     ) -> Explanation:
         """Every stage's opinion of one paper, wherever it stands; NotFound for one that nobody published."""
-        query.validate()
         options = replace(options, diversity=0.0)
         options.validate()
         run = Run(query, options, remaining, self._clock)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import grpc
 
 from citewell.recommender.ports import RerankCandidate, Reranked, Reranking
-from citewell.recommender.queries import Query
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
 from citewell.runtime.channels import invoke
+from citewell.scholarly.queries import Query
 
 
 class RerankerClient:

@@ -17,7 +17,6 @@ from citewell.recommender.messages import (
     degradation_to_message,
     item_to_message,
     options_from_message,
-    query_from_message,
 )
 from citewell.recommender.profiler_client import ProfilerClient
 from citewell.recommender.queries import BUILT_STRATEGIES, DEFAULT_CANDIDATES, DEFAULT_TOP_K
@@ -32,8 +31,8 @@ from citewell.recommender.v1.recommender_pb2_grpc import (
 from citewell.runtime import deadlines
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError, InvalidField, NotBuilt
-
-MAX_BATCH = 100
+from citewell.scholarly.limits import MAX_BATCH
+from citewell.types.messages import query_from_message
 
 
 class RecommenderServer(RecommenderServiceServicer):
@@ -86,7 +85,7 @@ class RecommenderServer(RecommenderServiceServicer):
 
     async def Recommend(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResponse:
         options = options_from_message(request.options, self._settings.default_rerank_depth)
-        answer = await self._recommender.recommend(query_from_message(request.query), options, _remaining)
+        answer = await self._recommender.recommend(query_from_message(request.query, "query"), options, _remaining)
         return answer_to_message(answer, full=options.full)
 
     async def RecommendBatch(
@@ -119,7 +118,7 @@ class RecommenderServer(RecommenderServiceServicer):
         if not request.paper_id:
             raise InvalidField("paper_id", "", "the id of a paper")
         options = options_from_message(request.options, self._settings.default_rerank_depth)
-        query = query_from_message(request.query)
+        query = query_from_message(request.query, "query")
         explained = await self._recommender.explain(query, request.paper_id, options, _remaining)
         return messages.ExplainResponse(
             item=item_to_message(explained.item, full=options.full),

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from citewell.recommender.answers import Degradation, Reason
-from citewell.recommender.queries import Options, Query
+from citewell.recommender.queries import Options
 from citewell.runtime.errors import DeadlineExceeded
+from citewell.scholarly.queries import Query
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from citewell.scholarly.contexts import TARGET, normalise
+from citewell.scholarly.queries import Query
 
 Tokens = NDArray[np.int32]
 SPECIAL_TOKENS = 3
@@ -75,15 +76,6 @@ class TokenBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryText:
-    """What the writer gave; any field may be empty."""
-
-    context: str
-    title: str
-    abstract: str
-
-
-@dataclass(frozen=True, slots=True)
 class CandidateText:
     """A paper as the reranker reads it."""
 
@@ -117,7 +109,7 @@ class PairTokenizer:
         """A tokeniser read from a Hugging Face `tokenizer.json`."""
         return cls(Tokenizer.from_file(str(path)), budget)
 
-    def queries(self, texts: Sequence[QueryText]) -> list[Tokens]:
+    def queries(self, texts: Sequence[Query]) -> list[Tokens]:
         """S ⊕ T ⊕ A of each query, without special tokens."""
         budget = self.budget
         contexts = self._around_marker([text.context for text in texts], [budget.context] * len(texts))

@@ -12,10 +12,11 @@ from enum import StrEnum
 import numpy as np
 
 from citewell.reranker.batching import PairQueue, Scored
-from citewell.reranker.pairs import CandidateText, PairTokenizer, QueryText, TokenBudget, Tokens
+from citewell.reranker.pairs import CandidateText, PairTokenizer, TokenBudget, Tokens
 from citewell.reranker.scorer import LOGIT, Floats
 from citewell.reranker.scores import RankedPaper, rank_priors, ranking
 from citewell.runtime.errors import Unavailable
+from citewell.scholarly.queries import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Reranker:
         self._queue, self._passes, self._decay, self._clock = queue, passes, decay, clock
 
     async def rerank(
-        self, query: QueryText, candidates: Sequence[Candidate], depth: int, seconds: float, *, allow_partial: bool
+        self, query: Query, candidates: Sequence[Candidate], depth: int, seconds: float, *, allow_partial: bool
     ) -> Reranking:
         """The best `depth` candidates by retrieval rank, scored and put first; the others behind them as they came."""
         ends = self._clock() + seconds
@@ -143,7 +144,7 @@ class Reranker:
         return Partial.NO if whole else Partial.DEADLINE
 
     @staticmethod
-    def _pairs(each: Pass, query: QueryText, candidates: Sequence[Candidate]) -> list[tuple[Tokens, Tokens]]:
+    def _pairs(each: Pass, query: Query, candidates: Sequence[Candidate]) -> list[tuple[Tokens, Tokens]]:
         (asked,) = each.tokenizer.queries([query])
         return [(asked, tokens) for tokens in each.tokens.of(candidates)]
 

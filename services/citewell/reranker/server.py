@@ -12,7 +12,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from citewell import __version__
 from citewell.reranker.batching import BatchReport, PairQueue, QueueLimits
 from citewell.reranker.model_files import TOKENIZER, ModelFolder, RerankerUnusable, read_model_folder
-from citewell.reranker.pairs import CandidateText, PairTokenizer, QueryText, TokenBudget
+from citewell.reranker.pairs import CandidateText, PairTokenizer, TokenBudget
 from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker, Reranking, shortened, unscored
 from citewell.reranker.scorer import PairScorer
 from citewell.reranker.scores import RankedPaper
@@ -22,11 +22,12 @@ from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceServicer, add_
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import InvalidField, Overloaded
 from citewell.runtime.settings import UnknownSetting
-from citewell.scholarly.contexts import TARGET, count_targets
+from citewell.scholarly.contexts import TARGET
+from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_TITLE
+from citewell.scholarly.queries import Query
+from citewell.types.messages import query_from_message
 from citewell.types.v1 import paper_pb2
 
-MAX_CANDIDATES = 1000
-MAX_TEXT = 100_000
 PRIOR_DECAY = 0.95
 # Share of the time left that is kept for sending the best so far: it must arrive, or it was in vain.
 PARTIAL_RESERVE = 0.1
@@ -78,7 +79,7 @@ class RerankerServer(RerankerServiceServicer):
         text = "warm up " * 200
         candidates = [Candidate(f"{i}", 0, i, CandidateText(text, text)) for i in range(1, _WARM_PAIRS + 1)]
         for _ in range(2):
-            query = QueryText(f"{text} {TARGET} {text}", text, text)
+            query = Query(f"{text} {TARGET} {text}", text, text)
             await self._reranker.rerank(query, candidates, _WARM_PAIRS, deadlines.remaining(), allow_partial=True)
 
     async def check(self) -> None:
@@ -96,7 +97,7 @@ class RerankerServer(RerankerServiceServicer):
         return [Observation(self._queue.waiting_pairs)]
 
     async def Rerank(self, request: messages.RerankRequest, context: Any) -> messages.RerankResponse:
-        query, candidates = _query(request), _candidates(request)
+        query, candidates = query_from_message(request), _candidates(request)
         depth = _depth(request.depth) or self._settings.default_depth
         if self._reranker is None or self._scorer is None:
             return _response(unscored(candidates, depth, PRIOR_DECAY), "")
@@ -190,17 +191,6 @@ def _record(batch: BatchReport) -> None:
     _batch_requests.record(batch.requests)
 
 
-def _query(request: messages.RerankRequest) -> QueryText:
-    for field in ("context", "title", "abstract"):
-        if len(value := getattr(request, field)) > MAX_TEXT:
-            raise InvalidField(field, f"{len(value)} characters", f"at most {MAX_TEXT}")
-    if not (request.context.strip() or request.title.strip() or request.abstract.strip()):
-        raise InvalidField("context", "", "a context, a title or an abstract: all three are empty")
-    if request.context.strip() and count_targets(request.context) != 1:
-        raise InvalidField("context", request.context, f"exactly one {TARGET}, found {count_targets(request.context)}")
-    return QueryText(request.context, request.title, request.abstract)
-
-
 def _candidates(request: messages.RerankRequest) -> list[Candidate]:
     if not 1 <= len(request.candidates) <= MAX_CANDIDATES:
         raise InvalidField("candidates", f"{len(request.candidates)} candidates", f"1 to {MAX_CANDIDATES}")
@@ -213,8 +203,11 @@ def _candidates(request: messages.RerankRequest) -> list[Candidate]:
             raise InvalidField(f"{where}.paper_id", one.paper_id, f"an id of its own: candidates[{before}] has it too")
         if one.rank < 1:
             raise InvalidField(f"{where}.rank", one.rank, "the 1-indexed rank in the retrieved list")
-        if max(len(one.title), len(one.abstract)) > MAX_TEXT:
-            raise InvalidField(where, f"{max(len(one.title), len(one.abstract))} characters", f"at most {MAX_TEXT}")
+        for field, value, limit in (("title", one.title, MAX_TITLE), ("abstract", one.abstract, MAX_ABSTRACT)):
+            if len(value) > limit:
+                raise InvalidField(
+                    f"{where}.{field}", f"{len(value)} characters", f"at most {limit}", reason="TEXT_TOO_LONG"
+                )
         text = CandidateText(one.title, one.abstract, tuple(one.citing_contexts))
         candidates.append(Candidate(one.paper_id, one.revision, one.rank, text))
     return candidates

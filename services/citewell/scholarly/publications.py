@@ -8,14 +8,8 @@ from dataclasses import dataclass
 
 from citewell.scholarly.contexts import MaskedContext, Passage, count_targets, mask, normalise
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CONTEXTS, MAX_ID_BYTES, MAX_PASSAGE, MAX_REFERENCES, MAX_TITLE
 from citewell.scholarly.papers import ExternalId
-
-MAX_ID_BYTES = 256
-MAX_TITLE = 2_000
-MAX_ABSTRACT = 50_000
-MAX_PASSAGE = 20_000
-MAX_REFERENCES = 10_000
-MAX_CONTEXTS = 20_000
 
 
 class InvalidPublication(ValueError):

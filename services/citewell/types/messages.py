@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
@@ -12,12 +13,19 @@ from citewell.scholarly import publications
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
+from citewell.scholarly.limits import MAX_EXCLUDED, MAX_VENUES
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 from citewell.scholarly.positions import LogPosition
+from citewell.scholarly.queries import InvalidQuery, Query
 from citewell.types.v1 import paper_pb2, publication_pb2, terms_pb2
 
-MAX_EXCLUDED = 10_000
-MAX_VENUES = 1_000
+
+class QueryFields(Protocol):
+    """A message that holds a query's texts: the recommender's Query, or a request of profiler or reranker."""
+
+    context: str
+    title: str
+    abstract: str
 
 
 def date_from_message(message: paper_pb2.PartialDate, field: str) -> PartialDate:
@@ -102,6 +110,17 @@ def filter_to_message(search_filter: SearchFilter) -> paper_pb2.SearchFilter:
         venues=sorted(search_filter.venues),
         excluded_ids=sorted(search_filter.excluded_ids),
     )
+
+
+def query_from_message(message: QueryFields, field: str = "") -> Query:
+    """The query, valid, or InvalidField. `field` is where it lies in the request; empty for a request's own fields."""
+    query = Query(message.context, message.title, message.abstract, getattr(message, "paper_id", ""))
+    try:
+        query.validate()
+    except InvalidQuery as error:
+        path = ".".join(filter(None, (field, error.field))) or "context"
+        raise InvalidField(path, error.value, error.expected, reason=error.reason) from None
+    return query
 
 
 def publication_from_message(

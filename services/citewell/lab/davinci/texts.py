@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citewell.lab.dataset import Dataset, Rows
-from citewell.reranker.pairs import CandidateText, QueryText
+from citewell.reranker.pairs import CandidateText
+from citewell.scholarly.queries import Query
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +52,11 @@ class PairTexts:
     data: Dataset
     mentions: Mentions | None = None
 
-    def query(self, row: int) -> QueryText:
+    def query(self, row: int) -> Query:
         """S, T, A of the context in `row`."""
         contexts, papers = self.data.contexts, self.data.papers
         citing = int(contexts.citing[row])
-        return QueryText(contexts.texts[row], papers.titles[citing], papers.abstracts[citing])
+        return Query(contexts.texts[row], papers.titles[citing], papers.abstracts[citing])
 
     def candidate(self, query: int, paper: int) -> CandidateText:
         """T_c, A_c of a paper, and what others say of it that fits the query."""
