@@ -422,6 +422,29 @@ class Histories(RuleBasedStateMachine):
                     state = progress.event_state(connection, LogPosition("log", position.partition, offset))
                     assert state.searchable or state.outcome is Outcome.DEAD
 
+    @invariant()
+    def searchable_events_are_in_the_index(self) -> None:
+        """Compared with the points in the view that queries are sent to, not with another function of the ledger."""
+        with self.database.reading() as connection:
+            view = serving_view(connection).name
+            states = progress.event_states(connection, [LogPosition("log", *place) for place in self.recorded])
+        told = {
+            LogPosition("log", *place): self.event(place).body
+            for place in self.recorded
+            if self.model.published().get(self.event(place).body.paper_id)
+        }
+        searchable = {key: body for key, body in told.items() if states[key].searchable}
+        if searchable:
+            points, _ = self.run(self.index.read_points(view, sorted({b.paper_id for b in searchable.values()}), []))
+            stored = {point.paper.id: point for point in points}
+            for body in searchable.values():
+                point = stored.get(body.paper_id)
+                if isinstance(body, Publication):
+                    assert point
+                    assert point.paper.revision >= body.revision
+                elif point and not point.hidden:
+                    assert point.paper.revision > body.revision
+
     def teardown(self) -> None:
         try:
             self.finish()

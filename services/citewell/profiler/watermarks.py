@@ -99,5 +99,4 @@ class Watermarks:
         """All that is asked for, as of one moment: as many as wait, they cost one look."""
         with self._database.reading() as connection:
             view = serving_view(connection)
-            searchable = progress.searchable(connection) if view.projected else []
-            return view, searchable, progress.event_states(connection, keys)
+            return view, progress.searchable(connection), progress.event_states(connection, keys)

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, select_in
 from citewell.profiler.ledger.rules import Result
+from citewell.profiler.ledger.views import is_complete, serving_view
 from citewell.scholarly.outcomes import EventState, Outcome
 from citewell.scholarly.positions import LogPosition
 
@@ -58,7 +59,11 @@ def event_state(connection: Connection, key: str | LogPosition) -> EventState:
 
 
 def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> dict[str | LogPosition, EventState]:
-    """The state of each event; for many at the cost of one."""
+    """The state of each event; for many at the cost of one.
+
+    No event is searchable while the serving view is incomplete: after a restore nothing is projected into it, and an
+    index that lost its data lacks papers whose marks are long gone.
+    """
     keys = set(keys)
     names: dict[str | LogPosition, str] = {key: key for key in keys if isinstance(key, str)}
     offsets: dict[tuple[str, int], list[int]] = {}
@@ -74,13 +79,14 @@ def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> d
     waiting = sa.select(marks.c.event).join(views, marks.c.view == views.c.name).where(views.c.serving).distinct()
     effects = (row.effect for row in found.values() if row.outcome != Outcome.DEAD.value)
     unprojected = {row.event for row in select_in(connection, waiting, marks.c.event, effects)}
+    complete = is_complete(connection, serving_view(connection))
     states: dict[str | LogPosition, EventState] = {}
     for key in keys:
         event = found.get(names.get(key, ""))
         if event is None:
             states[key] = EventState(None)
         else:
-            searchable = event.outcome != Outcome.DEAD.value and event.effect not in unprojected
+            searchable = complete and event.outcome != Outcome.DEAD.value and event.effect not in unprojected
             states[key] = EventState(Outcome(event.outcome), searchable, event.reason, event.message)
     return states
 
@@ -93,8 +99,13 @@ def applied(connection: Connection) -> list[LogPosition]:
     ]
 
 
-def searchable(connection: Connection) -> list[LogPosition]:
-    """For each partition the offset below which every event is searchable in the serving view (or dead)."""
+def searchable(connection: Connection) -> list[Position]:
+    """For each partition the offset below which every event is searchable in the serving view (or dead).
+
+    Empty while the serving view is incomplete.
+    """
+    if not is_complete(connection, serving_view(connection)):
+        return []
     marks, views, events, sources = schema.marks, schema.views, schema.events, schema.sources
     waiting = (
         sa.select(marks.c.event)

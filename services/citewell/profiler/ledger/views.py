@@ -55,6 +55,17 @@ def read_views(connection: Connection) -> list[View]:
     ]
 
 
+def is_complete(connection: Connection, view: View) -> bool:
+    """Whether the view holds everything, apart from recent events whose marks still wait.
+
+    It does not while a rebuild, a repair or a refill has marks left in it (those name no event), nor when nothing is
+    projected into it any more because it belongs to an older epoch.
+    """
+    marks = schema.marks
+    refill = sa.select(sa.literal(1)).where(marks.c.view == view.name, marks.c.event == "").limit(1)
+    return view.projected and connection.execute(refill).first() is None
+
+
 def serving_view(connection: Connection) -> View:
     return next(view for view in read_views(connection) if view.serving)
 
