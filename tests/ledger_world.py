@@ -36,7 +36,8 @@ class HashEncoder:
 
     def __init__(self, name: str = "hash", dimension: int = 6) -> None:
         self.model_id, self.dimension = name, dimension
-        self.model_hash = f"{name}-{dimension}"
+        self.model_hash = self._seed = f"{name}-{dimension}"
+        self.former_hashes = frozenset[str]()
         self.encoded: Counter[str] = Counter()
 
     def paper_text(self, title: str, abstract: str) -> str:
@@ -47,7 +48,7 @@ class HashEncoder:
         return np.stack([self.vector(text) for text in texts])
 
     def vector(self, text: str) -> NDArray[np.float32]:
-        seed = hashlib.sha256(f"{self.model_hash} {text}".encode()).digest()
+        seed = hashlib.sha256(f"{self._seed} {text}".encode()).digest()
         return np.random.default_rng(list(seed)).standard_normal(self.dimension).astype(np.float32)
 
     def fixed(self, text: str) -> tuple[int, ...]:

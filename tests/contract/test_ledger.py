@@ -18,10 +18,10 @@ from citewell.profiler.ledger import progress, schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent
-from citewell.profiler.ledger.lifecycle import (
-    open_ledger,
-)
+from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
 from citewell.profiler.ledger.rules import SourcedEvent
+from citewell.profiler.ledger.views import read_views
+from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.reads import get_profile, score_profiles
 from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
@@ -54,6 +54,28 @@ def test_a_newer_schema_is_refused(database: Database) -> None:
 def test_another_encoder_is_refused_by_name(world: World) -> None:
     with pytest.raises(FailedPrecondition, match=r"'hash'.*hash-6.*'other'.*other-6"):
         open_ledger(world.database, world.encoders["other"], WEIGHTS)
+
+
+def test_a_ledger_written_under_a_former_hash_goes_on_without_a_rebuild(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    world.check()
+    world.encoder.former_hashes = frozenset([world.encoder.model_hash])
+    world.encoder.model_hash = "new"
+    database, ledger = world.another_process()
+    assert open_ledger(database, world.encoder, WEIGHTS).model.hash == "hash-6"
+    encoded = world.encoder.encoded.copy()
+    start_rebuild(database, world.encoder, ProfileWeights(0.1, 0.9))
+    vectors = tuple(
+        SuppliedVector(hashlib.sha256(text.encode()).digest(), name, np.full(6, 0.5, np.float32).tobytes())
+        for text, name in (("On c | ", "new"), ("On d | ", "hash-6"))
+    )
+    for name in "cd":
+        ledger.apply([IncomingEvent(SourcedEvent(Event(name, paper(name))), vectors)])
+        assert get_profile(database, name, UNKNOWN_DATE).content.tolist() == [0.5] * 6
+    assert world.encoder.encoded == encoded
+    with database.reading() as connection:
+        assert {view.model.hash for view in read_views(connection)} == {"hash-6"}
+    database.close()
 
 
 def test_citations_move_the_cited_profile(world: World) -> None:

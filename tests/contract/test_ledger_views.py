@@ -31,6 +31,7 @@ from citewell.runtime.errors import FailedPrecondition
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.publications import Event, Retraction
 from tests.ledger_suite import WEIGHTS, World, paper
+from tests.ledger_world import shown_papers
 
 
 def test_a_replay_after_a_rebuild_encodes_nothing(world: World) -> None:
@@ -60,6 +61,21 @@ def test_other_weights_re_encode_nothing(world: World) -> None:
     retire_view(world.database, switched[1])
     forget_view(world.database, switched[1])
     world.check()
+
+
+def test_the_number_of_views_is_limited_and_the_error_names_them(world: World) -> None:
+    def rebuild(beta: float) -> View:
+        return start_rebuild(world.database, world.encoder, ProfileWeights(0.5, beta), max_views=3)
+
+    first = rebuild(0.1)
+    rebuild(0.2)
+    with pytest.raises(FailedPrecondition, match=rf"3 views already.*{first.name}.*rebuild drop") as raised:
+        rebuild(0.3)
+    assert raised.value.reason == "TOO_MANY_VIEWS"
+    retire_view(world.database, first.name)
+    forget_view(world.database, first.name)
+    forget_view(world.database, first.name)  # two processes may end the same view
+    rebuild(0.3)
 
 
 def test_the_settings_weights_take_over_as_often_as_they_change(world: World) -> None:
@@ -110,6 +126,25 @@ def test_a_restored_ledger_fills_a_new_view(world: World) -> None:
     world.check()
     with pytest.raises(FailedPrecondition, match="older epoch"):
         try_switch(world.database, before.name)
+
+
+def test_after_a_restore_nothing_is_searchable_that_the_index_does_not_answer(world: World) -> None:
+    world.publish(paper("a"))
+    world.project()
+    adopt_restored(world.database)
+    world.publish(paper("b"))
+
+    def answered(name: str) -> bool:
+        """Whether a search in the view that queries are sent to now can find the paper."""
+        with world.database.reading() as connection:
+            return name in shown_papers(world.index.papers[serving_view(connection).name].values())
+
+    assert not answered("b")
+    assert not world.ledger.event_state("event-1").searchable
+    world.project()
+    asyncio.run(world.projector.step())  # the turn in which the index hears which view is served
+    assert answered("b")
+    assert world.ledger.event_state("event-1").searchable
 
 
 def test_what_takes_over_after_a_restore_cannot_be_retired(world: World) -> None:

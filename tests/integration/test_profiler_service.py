@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, 
 from citewell.runtime.server import Service, ServiceProcess
 from citewell.runtime.settings import ServiceSettings
 from citewell.types.v1 import paper_pb2, publication_pb2
+from tests.servers.processes import free_ports
 from tests.tiny_models import write_tiny_encoder
 
 
@@ -292,6 +294,40 @@ async def test_other_weights_in_the_settings_take_over_by_themselves(folder: Pat
         ]
         await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view=new.name))
         assert (await call(profiler.queries.Info, profile_query_pb2.InfoRequest())).alpha == 0.1
+
+
+@contextlib.asynccontextmanager
+async def query_only(folder: Path, encoder: Path, **more: Any) -> AsyncIterator[Profiler]:
+    """A profiler that does not project, as a process of its own over the same ledger."""
+    (port,) = free_ports(1)
+    told = settings(folder, encoder, "localhost:1", port=port, project=False, **more)
+    named = {f"CITEWELL_PROFILER__{name.upper()}": str(getattr(told, name)) for name in told.model_fields_set}
+    with (folder / "query_only.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "citewell.profiler", env={**os.environ, **named}, stdout=log, stderr=log
+        )
+    other = Profiler(port, port)
+    try:
+        yield other
+    finally:
+        await other.close()
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_profiler_that_does_not_project_changes_no_view(folder: Path, encoder: Path) -> None:
+    # The first one waits for the second one to open the ledger.
+    async with query_only(folder, encoder, alpha=0.1) as other, running(folder, encoder) as profiler:
+        await profiler.apply(event("a"), event("b", "a"))
+        await profiler.searchable("b-1")
+        await ready(other)
+        answer = await call(other.queries.EmbedQuery, query(title="a net"))
+        assert set(await profiler.search(answer)) == {"a", "b"}
+        info = await call(other.queries.Info, profile_query_pb2.InfoRequest())
+        (view,) = (await call(profiler.ledger.ListViews, pb.ListViewsRequest())).views
+        assert (answer.view, info.alpha) == (view.name, view.alpha)
+        assert view.alpha != 0.1
+    assert b"other weights than the settings" in (folder / "query_only.log").read_bytes()
 
 
 async def test_a_restored_ledger_is_adopted(folder: Path, encoder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from citewell.inference.batches import token_batches
-from citewell.inference.sessions import Inputs, Session
+from citewell.inference.sessions import Inputs, Precision, Runtime, Session, open_session
 from citewell.profiler.encoder import BATCH_TOKENS, GraphEncoder, centred, load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable, read_encoder_files
+from citewell.profiler.ledger.encoding import is_model
 from tests.servers.processes import wait_until
 from tests.tiny_models import CONFIG, write_tiny_encoder
 
@@ -189,6 +191,7 @@ def test_paper_text(encoder: GraphEncoder) -> None:
         ({"max_tokens": 16}, False),
         ({"strip_markers": True}, False),
         ({"precision": "int8"}, False),
+        ({"precision": "int8", "runtime": "onnxruntime"}, False),
         ({"threads": 2}, True),
         ({"runtime": "onnxruntime"}, True),
     ],
@@ -200,6 +203,46 @@ def test_the_hash_changes_with_what_changes_a_vector(
     plain: dict[str, object] = {"precision": "fp32", "threads": 1, "cache": cache}
     one, other = load_encoder(folder, **plain), load_encoder(folder, **{**plain, **change})  # type: ignore[arg-type]
     assert (one.model_hash == other.model_hash) == same
+
+
+def test_fp32_and_bf16_are_one_model_and_old_ledgers_name_either(tmp_path: Path, cache: Path) -> None:
+    files = read_encoder_files(str(write_tiny_encoder(tmp_path / "tiny")))
+    session = open_session(files.build_graph(cache), Runtime.OPENVINO, Precision.FP32, 1)
+
+    def made(precision: str) -> GraphEncoder:
+        return GraphEncoder(
+            files,
+            session,
+            max_tokens=files.max_tokens,
+            strip_markers=False,
+            batch_tokens=BATCH_TOKENS,
+            precision=precision,
+            runtime=f"openvino {precision}",
+        )
+
+    def old_hash(precision: str) -> str:
+        """As citewell made it when every precision had a hash of its own."""
+        rules = {
+            "weights": files.weights_hash,
+            "pooling": "mean",
+            "normalise": True,
+            "max_tokens": files.max_tokens,
+            "separator": ". ",
+            "strip_markers": False,
+            "text_rules": 1,
+            "precision": precision,
+        }
+        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+
+    full, half, quantised = made("fp32"), made("bf16"), made("int8-openvino")
+    assert full.model_hash == half.model_hash != quantised.model_hash
+    assert full.exact_hash != half.exact_hash
+    for old in ("fp32", "bf16"):
+        assert is_model(full, old_hash(old))
+        assert is_model(half, old_hash(old))
+        assert not is_model(quantised, old_hash(old))
+    assert is_model(quantised, old_hash("int8-openvino"))
+    assert not is_model(full, old_hash("int8-openvino"))
 
 
 @given(

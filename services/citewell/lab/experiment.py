@@ -111,7 +111,7 @@ def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnPr
     """Every vector of a set, from the cache or encoded now."""
     paper_encoder, context_encoder = encoding.load()
     papers, contexts = data.papers, data.contexts
-    of_papers = VectorCache(cache, paper_encoder.model_hash)
+    of_papers = VectorCache(cache, paper_encoder.exact_hash)
     encode_missing(
         of_papers,
         paper_keys(data),
@@ -120,7 +120,7 @@ def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnPr
         source_of(paper_encoder),
         lambda done, total: on_progress("papers encoded", done, total),
     )
-    of_contexts = of_papers if context_encoder is paper_encoder else VectorCache(cache, context_encoder.model_hash)
+    of_contexts = of_papers if context_encoder is paper_encoder else VectorCache(cache, context_encoder.exact_hash)
     encode_missing(
         of_contexts,
         context_keys(data),

@@ -165,7 +165,7 @@ def import_vectors(folder: Path, what: str, vectors: Path, cache: Path, encoder:
         raise ValueError(
             f"these {what} are not of {encoder.model_id}: a sample agrees to a cosine of {agreement:.4f} only"
         )
-    store = VectorCache(cache, encoder.model_hash)
+    store = VectorCache(cache, encoder.exact_hash)
     keys = keys_of(text_key(*text) for text in texts)
     rows = store.missing(keys)
     if len(rows):

@@ -30,6 +30,10 @@ from citewell.scholarly.contexts import OTHER, TARGET, normalise
 # Enters the model's hash: raise it with any change to how texts are prepared.
 TEXT_RULES = 1
 
+# Precisions whose vectors agree to a cosine of 0.9999 have one model hash, so that machines with and without bf16 can
+# share a ledger. int8 does not agree that well (0.9987 with OpenVINO, 0.982 with ONNX Runtime; all-MiniLM-L6-v2).
+INTERCHANGEABLE = (Precision.FP32, Precision.BF16)
+
 # Padded tokens a batch may hold. Measured on two cores: larger batches are hardly faster, hold more padding when filled
 # with the few texts of one publication, and keep a query waiting longer.
 BATCH_TOKENS = 512
@@ -44,7 +48,18 @@ class TextEncoder(Protocol):
 
     @property
     def model_hash(self) -> str:
-        """Changes with all that changes a vector: weights, pooling, normalisation, window, text rules, precision."""
+        """Changes with all that changes a vector noticeably: weights, pooling, normalisation, window, text rules, int8.
+
+        fp32 and bf16 have the same hash.
+        """
+
+    @property
+    def former_hashes(self) -> frozenset[str]:
+        """Hashes that older versions gave this model: fp32 and bf16 had their own."""
+
+    @property
+    def exact_hash(self) -> str:
+        """Like `model_hash`, but tells fp32 from bf16 too: for caches whose vectors must not be mixed."""
 
     @property
     def dimension(self) -> int: ...
@@ -102,9 +117,11 @@ class GraphEncoder:
             "separator": self._separator,
             "strip_markers": strip_markers,
             "text_rules": TEXT_RULES,
-            "precision": precision,
         }
-        self.model_hash = hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+        self.exact_hash = _hash(rules, precision)
+        interchangeable = precision in INTERCHANGEABLE
+        self.model_hash = _hash(rules, Precision.FP32) if interchangeable else self.exact_hash
+        self.former_hashes = frozenset(_hash(rules, each) for each in INTERCHANGEABLE if interchangeable)
         self.dimension = int(self._encode_batch([self._tokenizer.encode("")]).shape[1])
 
     def paper_text(self, title: str, abstract: str) -> str:
@@ -183,6 +200,10 @@ class GraphEncoder:
         return vectors.astype(np.float32, copy=False)
 
 
+def _hash(rules: dict[str, object], precision: str) -> str:
+    return hashlib.sha256(json.dumps(rules | {"precision": precision}, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _read_tokenizer(files: EncoderFiles) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(files.tokenizer))
@@ -215,8 +236,8 @@ def load_encoder(
 ) -> GraphEncoder:
     """The encoder of a folder, a Hugging Face id, or the packaged default.
 
-    `precision` auto is bf16 where OpenVINO has it on this CPU and fp32 elsewhere; name one where machines of
-    different kinds share an index. `max_tokens` = 0 is the model's own limit, `threads` = 0 all cores.
+    `precision` auto is bf16 where OpenVINO has it on this CPU and fp32 elsewhere; the two are interchangeable.
+    `max_tokens` = 0 is the model's own limit, `threads` = 0 all cores.
     Nothing is downloaded unless `allow_download`.
     """
     files = read_encoder_files(name, allow_download=allow_download)
@@ -238,7 +259,7 @@ def load_encoder(
         max_tokens=max_tokens or files.max_tokens,
         strip_markers=strip_markers,
         batch_tokens=batch_tokens,
-        # What int8 does to a vector is the runtime's; fp32 and bf16 mean the same everywhere.
+        # The two runtimes quantise differently, so their int8 vectors differ.
         precision=f"{wanted}-{engine}" if wanted is Precision.INT8 else wanted,
         runtime=f"{engine} {wanted}",
     )

@@ -13,6 +13,7 @@ from citewell.profiler.doctor import check_profiles
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
+    MAX_VIEWS,
     adopt_restored,
     forget_view,
     left_to_do,
@@ -50,8 +51,16 @@ _OUTCOMES = {
 class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     """Handlers; `changed` is called when there is something to project."""
 
-    def __init__(self, ledger: Ledger, index: IndexWriter, watermarks: Watermarks, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        index: IndexWriter,
+        watermarks: Watermarks,
+        changed: Callable[[], None],
+        max_views: int = MAX_VIEWS,
+    ) -> None:
         self._ledger, self._index, self._watermarks, self._changed = ledger, index, watermarks, changed
+        self._max_views = max_views
         self._database = ledger.database
 
     async def ApplyPublications(
@@ -119,7 +128,9 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
             _weight(spec, "alpha", serving.weights.alpha), _weight(spec, "beta", serving.weights.beta)
         )
         encoder = await asyncio.to_thread(self._ledger.encoders.named, spec.encoder or serving.model.name)
-        view = await asyncio.to_thread(start_rebuild, self._database, encoder, weights, request.request_id)
+        view = await asyncio.to_thread(
+            start_rebuild, self._database, encoder, weights, request.request_id, max_views=self._max_views
+        )
         self._changed()
         return ledger_pb2.StartRebuildResponse(view=await self._view_message(view))
 

@@ -12,9 +12,9 @@ from citewell.profiler.encoder import load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable
 from citewell.profiler.index_client import IndexClient
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.ledger.encoding import Encoder, Encoders
 from citewell.profiler.ledger.ledger import Ledger
-from citewell.profiler.ledger.lifecycle import open_ledger
+from citewell.profiler.ledger.lifecycle import find_serving_view, open_ledger, require_encoder
 from citewell.profiler.ledger_handlers import LedgerHandlers
 from citewell.profiler.profiles import ProfileWeights, QueryWeights
 from citewell.profiler.projector import Projector
@@ -24,6 +24,11 @@ from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition
+from citewell.runtime.telemetry import logger, meter
+
+_weights_differ = meter.create_gauge(
+    "citewell_profiler_weights_differ", description="1 while the served view has other weights than the settings"
+)
 
 
 class ProfilerService:
@@ -37,6 +42,7 @@ class ProfilerService:
         self._encoders = Encoders(self._load_encoder)
         self._watermarks = Watermarks(self._database)
         self._tasks: list[asyncio.Task[None]] = []
+        self._weights_differ = False
 
     def register(self, server: grpc.aio.Server) -> None:
         settings = self._settings
@@ -46,7 +52,9 @@ class ProfilerService:
         )
         index = IndexClient(self._channel)
         self._projector = Projector(self._database, self._encoders, index, self._watermarks.changed)
-        ledger = LedgerHandlers(Ledger(self._database, self._encoders), index, self._watermarks, self._changed)
+        ledger = LedgerHandlers(
+            Ledger(self._database, self._encoders), index, self._watermarks, self._changed, settings.max_views
+        )
         queries = QueryHandlers(
             self._database, self._encoders, QueryWeights(settings.gamma, settings.delta), self._watermarks
         )
@@ -57,15 +65,19 @@ class ProfilerService:
         settings = self._settings
         encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
         weights = ProfileWeights(settings.alpha, settings.beta)
-        await asyncio.to_thread(open_ledger, self._database, encoder, weights)
+        if settings.project:
+            await asyncio.to_thread(self._open_ledger, encoder, weights)
+        else:
+            await self._wait_for_ledger(encoder)
         await self._watermarks.look()
+        self._compare_weights()
         self._run(self._watermarks.run(settings.progress_seconds))
         if settings.project:
             self._run(self._projector.run(settings.progress_seconds))
             self._run(self._projector.fill(settings.progress_seconds))
 
     async def check(self) -> None:
-        _ = self._watermarks.view
+        self._compare_weights()
         await self._watermarks.look()
 
     async def stop(self) -> None:
@@ -74,6 +86,39 @@ class ProfilerService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._channel.close()
         self._database.close()
+
+    def _open_ledger(self, encoder: Encoder, weights: ProfileWeights) -> None:
+        try:
+            open_ledger(self._database, encoder, weights, max_views=self._settings.max_views)
+        except FailedPrecondition as error:
+            if error.reason != "TOO_MANY_VIEWS":
+                raise
+            # Dropping a view takes a profiler that runs, so this one serves with the weights of the served view.
+            logger.warning("the settings' weights need another view", why=error.message)
+
+    async def _wait_for_ledger(self, encoder: Encoder) -> None:
+        """Waits for a process that projects to open the ledger; this one changes nothing in it."""
+        while (serving := await asyncio.to_thread(find_serving_view, self._database)) is None:
+            logger.info("waiting for a profiler with PROJECT=true to open the ledger")
+            await asyncio.sleep(max(1.0, self._settings.progress_seconds))
+        require_encoder(serving, encoder)
+
+    def _compare_weights(self) -> None:
+        """Says so, once and in a metric, when the served view has other weights than the settings."""
+        settings, view = self._settings, self._watermarks.view
+        differ = view.weights != ProfileWeights(settings.alpha, settings.beta)
+        _weights_differ.set(int(differ))
+        if differ and not self._weights_differ:
+            logger.warning(
+                "the served view has other weights than the settings; it serves as it is",
+                view=view.name,
+                alpha=view.weights.alpha,
+                beta=view.weights.beta,
+                settings_alpha=settings.alpha,
+                settings_beta=settings.beta,
+                project=settings.project,
+            )
+        self._weights_differ = differ
 
     def _changed(self) -> None:
         """Something was applied here."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.ledger.lifecycle import MAX_VIEWS
 from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY
 from citewell.runtime.settings import ServiceSettings
 
@@ -22,7 +23,10 @@ class ProfilerSettings(ServiceSettings):
     index_address: str = "127.0.0.1:7302"
     """host:port of the index."""
     project: bool = True
-    """Write to the index; off in processes that only embed queries."""
+    """Write to the index and keep its views; off in processes that only embed queries. Those wait for one that is on
+    to open the ledger, and serve with the weights of the served view, whatever alpha and beta say here."""
+    max_views: int = Field(MAX_VIEWS, ge=2)
+    """How many views the ledger may keep: each costs every publication the work of one, and disk in the index."""
     progress_seconds: float = Field(0.2, gt=0)
     """How often to look for what other profiler processes applied or projected."""
 
@@ -31,7 +35,7 @@ class ProfilerSettings(ServiceSettings):
     encoder_runtime: str = Field("openvino", pattern="^(openvino|onnxruntime)$")
     """Which runtime computes it."""
     encoder_precision: str = Field("auto", pattern="^(auto|fp32|bf16|int8)$")
-    """auto is bf16 where this CPU has it; name one where machines of different kinds share an index."""
+    """auto is bf16 where this CPU has it, else fp32; the two are interchangeable. int8 needs a view of its own."""
     encoder_max_tokens: int = Field(0, ge=0)
     """Longest text in tokens; 0 = the model's own limit."""
     encoder_strip_markers: bool = False

@@ -121,13 +121,18 @@ class Database:
     def close(self) -> None:
         self._engine.dispose()
 
+    def is_migrated(self) -> bool:
+        """Whether the tables are those that this version of citewell knows."""
+        return self._revision() == _scripts()[1].get_current_head()
+
+    def _revision(self) -> str | None:
+        with self.reading() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+
     def migrate(self, revision: str = "head") -> None:
         """Brings the tables to a revision; FailedPrecondition when a newer citewell wrote them."""
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        script = ScriptDirectory.from_config(config)
-        with self.reading() as connection:
-            current = MigrationContext.configure(connection).get_current_revision()
+        config, script = _scripts()
+        current = self._revision()
         known = [entry.revision for entry in script.walk_revisions()]
         if current is not None and current not in known:
             raise FailedPrecondition(
@@ -144,6 +149,12 @@ class Database:
             current = MigrationContext.configure(connection).get_current_revision()
             down = revision == "base" or (current in known and revision in known[known.index(current) :])
             (command.downgrade if down else command.upgrade)(config, revision)
+
+
+def _scripts() -> tuple[Config, ScriptDirectory]:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    return config, ScriptDirectory.from_config(config)
 
 
 def select_in(

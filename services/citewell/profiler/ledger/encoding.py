@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +18,9 @@ from citewell.profiler.profiles import Fixed, to_fixed
 from citewell.runtime.errors import FailedPrecondition, Internal
 from citewell.scholarly.publications import InvalidPublication
 
+# After an encoder could not be loaded.
+TRY_AGAIN_SECONDS = 30.0
+
 
 class Encoder(Protocol):
     """ENC1, as far as the ledger needs it."""
@@ -24,6 +30,12 @@ class Encoder(Protocol):
 
     @property
     def model_hash(self) -> str: ...
+
+    @property
+    def former_hashes(self) -> frozenset[str]: ...
+
+    @property
+    def runtime(self) -> str: ...
 
     @property
     def dimension(self) -> int: ...
@@ -42,30 +54,58 @@ class SuppliedVector:
     values: bytes
 
 
-class Encoders:
-    """The encoders of this process, by name and by hash; loaded when first asked for."""
+def is_model(encoder: Encoder, model_hash: str) -> bool:
+    """Whether the encoder makes the vectors that this hash stands for."""
+    return model_hash == encoder.model_hash or model_hash in encoder.former_hashes
 
-    def __init__(self, load: Callable[[str], Encoder]) -> None:
-        self._load = load
+
+class Encoders:
+    """The encoders of this process, by name; loaded when first asked for. Safe to share among threads."""
+
+    def __init__(self, load: Callable[[str], Encoder], clock: Callable[[], float] = time.monotonic) -> None:
+        self._load, self._clock = load, clock
         self._by_name: dict[str, Encoder] = {}
+        self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._failed: dict[str, tuple[float, FailedPrecondition]] = {}
 
     def named(self, name: str) -> Encoder:
-        if name not in self._by_name:
-            self._by_name[name] = self._load(name)
-        return self._by_name[name]
+        """The encoder of that name. Two threads that ask at the same time share one."""
+        if encoder := self._by_name.get(name):
+            return encoder
+        with self._loading[name]:
+            if name not in self._by_name:
+                try:
+                    self._by_name[name] = self._load(name)
+                except FailedPrecondition as error:
+                    self._failed[name] = (self._clock(), error)
+                    raise
+                self._failed.pop(name, None)
+            return self._by_name[name]
 
     def of_model(self, name: str, model_hash: str) -> Encoder:
-        """The encoder of that name, which must still be the one the ledger knows."""
+        """The encoder of that name, which must still be the one the ledger knows.
+
+        One that could not be loaded is not tried again for a while: every event asks for it.
+        """
+        failed = self._failed.get(name)
+        if failed and self._clock() - failed[0] < TRY_AGAIN_SECONDS:
+            raise failed[1]
         encoder = self.named(name)
-        if encoder.model_hash != model_hash:
+        if not is_model(encoder, model_hash):
             raise FailedPrecondition(
                 f"the ledger was written by encoder {name!r} with hash {model_hash}; the one of that name here has "
-                f"hash {encoder.model_hash}: use the same weights, window and precision, or rebuild with a new encoder",
+                f"hash {encoder.model_hash} ({encoder.runtime}): use the same weights, longest text and kind of "
+                "precision (fp32 and bf16 are interchangeable, int8 is not), or rebuild with a new encoder",
                 reason="ENCODER_MISMATCH",
                 found=encoder.model_hash,
                 expected=model_hash,
             )
         return encoder
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Releases the others. A call that still uses one ends normally: it holds a reference of its own."""
+        for name in self._by_name.keys() - set(names):
+            self._by_name.pop(name, None)
 
 
 def prepared(encoder: Encoder, text: Text) -> str:
@@ -78,12 +118,12 @@ def supplied_vectors(
 ) -> dict[TextKey, Fixed]:
     """Those made with this encoder for one of these texts; InvalidPublication for one that cannot be its vector."""
     wanted = list(vectors)
-    if not any(vector.model_hash == encoder.model_hash for vector in wanted):
+    if not any(is_model(encoder, vector.model_hash) for vector in wanted):
         return {}
     keys = {hashlib.sha256(prepared(encoder, text).encode()).digest(): key for key, text in texts.items()}
     found: dict[TextKey, Fixed] = {}
     for number, vector in enumerate(wanted):
-        if vector.model_hash != encoder.model_hash or vector.text_hash not in keys:
+        if not is_model(encoder, vector.model_hash) or vector.text_hash not in keys:
             continue
         size = 4 * encoder.dimension
         if len(vector.values) != size:

@@ -10,12 +10,15 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.encoding import Encoder
+from citewell.profiler.ledger.encoding import Encoder, is_model
 from citewell.profiler.ledger.rules import Kind
 from citewell.profiler.ledger.sums import Model, read_models
-from citewell.profiler.ledger.views import View, named_view, read_meta, read_views
+from citewell.profiler.ledger.views import View, is_complete, named_view, read_meta, read_views
 from citewell.profiler.profiles import ProfileWeights
 from citewell.runtime.errors import FailedPrecondition
+
+# Every view costs each event as much as the first one does.
+MAX_VIEWS = 4
 
 NewName = Callable[[], str]
 
@@ -24,11 +27,18 @@ def random_name() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def open_ledger(database: Database, encoder: Encoder, weights: ProfileWeights, new_name: NewName = random_name) -> View:
+def open_ledger(
+    database: Database,
+    encoder: Encoder,
+    weights: ProfileWeights,
+    *,
+    max_views: int = MAX_VIEWS,
+    new_name: NewName = random_name,
+) -> View:
     """Brings the tables up to date and says which view is served; a new ledger gets its first one.
 
     FailedPrecondition when the serving view was made by another encoder. Other weights than the serving view's start a
-    rebuild, which takes over when it is complete.
+    rebuild, which takes over when it is complete. Only a process that projects may call this.
     """
     database.migrate()
     with database.reading() as connection:
@@ -37,18 +47,40 @@ def open_ledger(database: Database, encoder: Encoder, weights: ProfileWeights, n
         with database.writing(alone=True) as connection:
             views = read_views(connection)  # another process may have been quicker
             serving = views[0] if views else _first_view(database, connection, encoder, weights, new_name)
-    if serving.model.hash != encoder.model_hash:
+    require_encoder(serving, encoder)
+    if serving.weights != weights:
+        start_rebuild(
+            database,
+            encoder,
+            weights,
+            f"settings {weights}",
+            switch_when_complete=True,
+            max_views=max_views,
+            new_name=new_name,
+        )
+    return serving
+
+
+def find_serving_view(database: Database) -> View | None:
+    """The view that is served; None while no process that projects has opened the ledger. Changes nothing."""
+    if not database.is_migrated():
+        return None
+    with database.reading() as connection:
+        return next((view for view in read_views(connection) if view.serving), None)
+
+
+def require_encoder(serving: View, encoder: Encoder) -> None:
+    """FailedPrecondition when the serving view was made by another encoder."""
+    if not is_model(encoder, serving.model.hash):
         raise FailedPrecondition(
             f"the ledger's serving view was written by encoder {serving.model.name!r} (hash {serving.model.hash}), "
-            f"this profiler is set to {encoder.model_id!r} (hash {encoder.model_hash}): set "
-            f"CITEWELL_PROFILER__ENCODER to the first, or start a rebuild with the second while the first serves",
+            f"this profiler is set to {encoder.model_id!r} (hash {encoder.model_hash}, {encoder.runtime}): set "
+            "CITEWELL_PROFILER__ENCODER, __ENCODER_MAX_TOKENS and __ENCODER_PRECISION as they were (fp32 and bf16 are "
+            "interchangeable, int8 is not), or start a rebuild with the second encoder while the first serves",
             reason="ENCODER_MISMATCH",
             found=encoder.model_hash,
             expected=serving.model.hash,
         )
-    if serving.weights != weights:
-        start_rebuild(database, encoder, weights, f"settings {weights}", switch_when_complete=True, new_name=new_name)
-    return serving
 
 
 def _first_view(
@@ -66,18 +98,31 @@ def start_rebuild(
     request_id: str = "",
     *,
     switch_when_complete: bool = False,
+    max_views: int = MAX_VIEWS,
     new_name: NewName = random_name,
 ) -> View:
-    """Registers a second view and marks every object for it. The same request id gives the same view."""
+    """Registers a second view and marks every object for it. The same request id gives the same view.
+
+    FailedPrecondition (TOO_MANY_VIEWS) when there are `max_views` already.
+    """
     with database.writing(alone=True) as connection:
-        for view in read_views(connection):
+        views = read_views(connection)
+        for view in views:
             if request_id and view.request_id == request_id and view.projected:
                 if switch_when_complete:
                     change = sa.update(schema.views).where(schema.views.c.name == view.name)
                     connection.execute(change.values(switch_when_complete=True))
                 return view
-        known = {model.hash: model for model in read_models(connection)}
-        model = known.get(encoder.model_hash)
+        if len(views) >= max_views:
+            names = ", ".join(f"{view.name}{' (serving)' if view.serving else ''}" for view in views)
+            raise FailedPrecondition(
+                f"there are {len(views)} views already: {names}; drop one with `citewell rebuild drop NAME`, or raise "
+                f"CITEWELL_PROFILER__MAX_VIEWS ({max_views})",
+                reason="TOO_MANY_VIEWS",
+                views=len(views),
+                max_views=max_views,
+            )
+        model = next((model for model in read_models(connection) if is_model(encoder, model.hash)), None)
         if model is None:
             model = Model(encoder.model_hash, encoder.model_id, encoder.dimension, "ENCODING")
             papers = sa.select(sa.literal(model.hash), schema.bodies.c.paper_id)
@@ -103,9 +148,7 @@ def try_switch(database: Database, name: str) -> tuple[View, str] | None:
         view = named_view(connection, name)
         if not view.projected:
             raise FailedPrecondition(f"view {name!r} belongs to an older epoch: start a rebuild", reason="OLD_EPOCH")
-        marks = schema.marks
-        old = sa.select(sa.literal(1)).where(marks.c.view == name, marks.c.event == "").limit(1)
-        if not view.can_be_filled or connection.execute(old).first():
+        if not (view.can_be_filled and is_complete(connection, view)):
             return None
         views = schema.views
         previous = connection.scalar(sa.select(views.c.name).where(views.c.serving)) or ""
@@ -135,7 +178,9 @@ def forget_view(database: Database, name: str) -> None:
     for whoever asks again.
     """
     with database.writing(alone=True) as connection:
-        model = named_view(connection, name).model.hash
+        model = next((view.model.hash for view in read_views(connection) if view.name == name), None)
+        if model is None:  # another process was quicker
+            return
         connection.execute(sa.delete(schema.marks).where(schema.marks.c.view == name))
         connection.execute(sa.delete(schema.views).where(schema.views.c.name == name))
         if all(view.model.hash != model for view in read_views(connection)):

@@ -99,7 +99,7 @@ def applied(connection: Connection) -> list[LogPosition]:
     ]
 
 
-def searchable(connection: Connection) -> list[Position]:
+def searchable(connection: Connection) -> list[LogPosition]:
     """For each partition the offset below which every event is searchable in the serving view (or dead).
 
     Empty while the serving view is incomplete.
