@@ -17,7 +17,6 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from citewell.commands.stack import Stack, choose_ports
-from citewell.ingestion.logs.event_log import LogPosition
 from citewell.ingestion.logs.local.log import LocalLog
 from citewell.ingestion.tokens import encode_token
 from citewell.ingestion.v1 import ingestion_pb2 as messages
@@ -26,6 +25,7 @@ from citewell.ingestion.v1.ingestion_pb2 import (
     PUBLICATION_STATE_DEAD,
     PUBLICATION_STATE_SEARCHABLE,
 )
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Publication
 from citewell.types.messages import publication_to_message
 from citewell.types.v1 import publication_pb2

@@ -17,8 +17,9 @@ from citewell.ingestion.logs.event_log import (
     PartitionState,
     Record,
 )
-from citewell.ingestion.worker import Outcome, Pace, Verdict, Worker
+from citewell.ingestion.worker import Pace, Verdict, Worker
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPrecondition, Internal, Unavailable
+from citewell.scholarly.outcomes import Outcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PACE = Pace(most_records=4, most_bytes=1000, poll_seconds=0.0, first_backoff_seconds=1.0, longest_backoff_seconds=8.0)

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import grpc
 from google.protobuf.message import DecodeError
 from opentelemetry import trace
 
-from citewell.ingestion.logs.event_log import DeadLetter, LogPosition, Record
-from citewell.ingestion.worker import Outcome, Verdict
+from citewell.ingestion.logs.event_log import DeadLetter, Record
+from citewell.ingestion.worker import Verdict
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.channels import invoke
 from citewell.runtime.errors import Internal
+from citewell.scholarly.outcomes import EventState, Outcome
+from citewell.scholarly.positions import LogPosition
+from citewell.types.messages import position_from_message, position_to_message
+from citewell.types.outcome_messages import outcome_from_message
 from citewell.types.v1 import publication_pb2
 
 POISON = "NOT_AN_EVENT"
-
-
-@dataclass(frozen=True, slots=True)
-class EventState:
-    """What the ledger knows of an event."""
-
-    verdict: Verdict
-    searchable: bool
 
 
 class LedgerClient:
@@ -74,13 +69,13 @@ class LedgerClient:
         with deadlines.within(self._apply_seconds):
             await invoke(self._stub.RecordDeadEvents, request, "record_dead")
 
-    async def state(self, position: LogPosition, *, wait: bool) -> EventState | None:
-        """What became of the event there, None if not seen yet; `wait` = answer when it is searchable or dead."""
+    async def state(self, position: LogPosition, *, wait: bool) -> EventState:
+        """What became of the event there; with `wait` the answer comes when it is searchable or dead."""
         request = ledger_pb2.GetEventStateRequest(position=position_to_message(position), wait=wait)
         response = await invoke(self._stub.GetEventState, request, "event_state", wait_for_ready=wait)
-        if response.outcome == ledger_pb2.EVENT_OUTCOME_UNSPECIFIED:
-            return None
-        return EventState(_verdict(response), response.searchable)
+        return EventState(
+            outcome_from_message(response.outcome), response.searchable, response.reason, response.message
+        )
 
 
 def parse_event(value: bytes) -> publication_pb2.PublicationEvent:
@@ -96,18 +91,11 @@ def paper_id_of(event: publication_pb2.PublicationEvent) -> str:
     return event.publication.paper_id or event.retraction.paper_id
 
 
-def position_to_message(position: LogPosition) -> publication_pb2.LogPosition:
-    return publication_pb2.LogPosition(log_id=position.log_id, partition=position.partition, offset=position.offset)
-
-
-def position_from_message(message: publication_pb2.LogPosition) -> LogPosition:
-    return LogPosition(message.log_id, message.partition, message.offset)
-
-
-def _verdict(message: ledger_pb2.EventResult | ledger_pb2.GetEventStateResponse, paper_id: str = "") -> Verdict:
-    name = ledger_pb2.EventOutcome.Name(message.outcome).removeprefix("EVENT_OUTCOME_")
-    event_id = message.event_id if isinstance(message, ledger_pb2.EventResult) else ""
-    return Verdict(Outcome(name), event_id, paper_id, message.reason, message.message)
+def _verdict(result: ledger_pb2.EventResult, paper_id: str) -> Verdict:
+    outcome = outcome_from_message(result.outcome)
+    if outcome is None:
+        raise Internal(f"the ledger answered no outcome for event {result.event_id!r}")
+    return Verdict(outcome, result.event_id, paper_id, result.reason, result.message)
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from citewell import __version__
 from citewell.ingestion import metrics
-from citewell.ingestion.ledger_client import LedgerClient, parse_event, position_to_message
-from citewell.ingestion.logs.event_log import DeadLetter, EventLog, LogPosition
+from citewell.ingestion.ledger_client import LedgerClient, parse_event
+from citewell.ingestion.logs.event_log import DeadLetter, EventLog
 from citewell.ingestion.logs.local.log import LocalLog
 from citewell.ingestion.settings import IngestionSettings
 from citewell.ingestion.tokens import decode_token, encode_token
 from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
-from citewell.ingestion.worker import Outcome, Pace, Worker
+from citewell.ingestion.worker import Pace, Worker
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import (
@@ -33,8 +33,12 @@ from citewell.runtime.errors import (
     NotFound,
     Unavailable,
 )
+from citewell.scholarly.outcomes import EventState, Outcome
+from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import InvalidPublication, validate
 from citewell.types import messages
+from citewell.types.messages import position_to_message
+from citewell.types.outcome_messages import state_to_message
 from citewell.types.v1 import publication_pb2
 
 _EVENT_IDS = uuid.UUID("5d6f1f0e-53a4-5b6a-9d0e-6c2f3c1d7a11")
@@ -160,33 +164,27 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
             raise FailedPrecondition(
                 f"the token is of log {position.log_id}; this one is {self._log.log_id}", reason="LOG_REPLACED"
             )
-        state = None
+        state = EventState(None)
         if request.wait:
             try:
                 with deadlines.within(deadlines.budget("event_state") * WAIT_SHARE):
                     state = await self._ledger.state(position, wait=True)
             except DeadlineExceeded:
-                pass  # then it is said how far it came
-        state = state or await self._ledger.state(position, wait=False)
-        response = ingestion_pb2.GetPublicationStatusResponse(state=ingestion_pb2.PUBLICATION_STATE_ACCEPTED)
-        if state is None:
+                pass  # the answer says how far the event has come
+        if state.outcome is None:
+            state = await self._ledger.state(position, wait=False)
+        if state.outcome is None:  # the ledger has not seen it: it may be dead, or wait in the log
             letters = await _in_time(self._log.find_dead_letters([position]), "dead_letters")
             if letters:
-                response.state = ingestion_pb2.PUBLICATION_STATE_DEAD
-                response.outcome, response.message = letters[0].reason, letters[0].message
+                state = EventState(Outcome.DEAD, False, letters[0].reason, letters[0].message)
             else:
                 await self._require_in_log(position, request.token)
-            return response
-        verdict = state.verdict
-        if verdict.outcome is Outcome.DEAD:
-            response.state = ingestion_pb2.PUBLICATION_STATE_DEAD
-        elif state.searchable:
-            response.state = ingestion_pb2.PUBLICATION_STATE_SEARCHABLE
-        else:
-            response.state = ingestion_pb2.PUBLICATION_STATE_APPLIED
-        response.outcome = verdict.reason if verdict.outcome is Outcome.DEAD else verdict.outcome.value
-        response.message = verdict.message
-        return response
+        dead = state.outcome is Outcome.DEAD
+        return ingestion_pb2.GetPublicationStatusResponse(
+            state=state_to_message(state.publication_state),
+            outcome=state.reason if dead else state.outcome or "",
+            message=state.message,
+        )
 
     async def _require_in_log(self, position: LogPosition, token: str) -> None:
         states = await _in_time(self._log.partitions(self._settings.log.group), "partitions")
@@ -358,10 +356,10 @@ def _letter_to_message(letter: DeadLetter) -> ingestion_pb2.DeadLetter:
 
 
 def _position_of(letter_id: str, field: str) -> LogPosition:
-    match letter_id.rsplit("-", 2):
-        case [log_id, partition, offset] if partition.isdecimal() and offset.isdecimal() and len(offset) < 19:
-            return LogPosition(log_id, int(partition), int(offset))
-    raise InvalidField(field, letter_id, "a dead letter's id as ListDeadLetters answers it")
+    try:
+        return LogPosition.parse(letter_id)
+    except ValueError:
+        raise InvalidField(field, letter_id, "a dead letter's id as ListDeadLetters answers it") from None
 
 
 def _time(times: ingestion_pb2.TimeRange, name: str) -> datetime:

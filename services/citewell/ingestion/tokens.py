@@ -6,8 +6,8 @@ import base64
 import binascii
 import json
 
-from citewell.ingestion.logs.event_log import LogPosition
 from citewell.runtime.errors import InvalidField
+from citewell.scholarly.positions import LogPosition
 
 _VERSION = "1"
 

@@ -18,7 +18,7 @@ from citewell.ingestion.logs.event_log import Claim, ClaimLost, Consumer, DeadLe
 from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.telemetry import logger
-from citewell.scholarly.outcomes import Outcome as Outcome
+from citewell.scholarly.outcomes import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
 from citewell.scholarly.outcomes import EventState, Outcome
 from citewell.scholarly.positions import LogPosition
 from citewell.types.messages import event_from_message, position_from_message, position_to_message
+from citewell.types.outcome_messages import outcome_to_message
 from citewell.types.v1 import publication_pb2
 
 # An answer to a waiting caller leaves so much of its time for the way home.
@@ -39,13 +40,6 @@ HOME_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 3600.0
 
 _events = telemetry.meter.create_counter("citewell_ledger_events", description="Events judged, by outcome")
-
-_OUTCOMES = {
-    Outcome.APPLIED: ledger_pb2.EVENT_OUTCOME_APPLIED,
-    Outcome.DUPLICATE: ledger_pb2.EVENT_OUTCOME_DUPLICATE,
-    Outcome.SUPERSEDED: ledger_pb2.EVENT_OUTCOME_SUPERSEDED,
-    Outcome.DEAD: ledger_pb2.EVENT_OUTCOME_DEAD,
-}
 
 
 class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
@@ -279,7 +273,7 @@ def _result_message(result: Result) -> ledger_pb2.EventResult:
     return ledger_pb2.EventResult(
         position=position_to_message(result.position) if result.position else None,
         event_id=result.event_id,
-        outcome=_OUTCOMES[result.outcome],
+        outcome=outcome_to_message(result.outcome),
         reason=result.reason,
         message=result.message,
     )
@@ -287,7 +281,7 @@ def _result_message(result: Result) -> ledger_pb2.EventResult:
 
 def _state_message(state: EventState) -> ledger_pb2.GetEventStateResponse:
     return ledger_pb2.GetEventStateResponse(
-        outcome=_OUTCOMES[state.outcome] if state.outcome else ledger_pb2.EVENT_OUTCOME_UNSPECIFIED,
+        outcome=outcome_to_message(state.outcome),
         searchable=state.searchable,
         reason=state.reason,
         message=state.message,

@@ -15,6 +15,19 @@ class Outcome(StrEnum):
     DEAD = "DEAD"
 
 
+class PublicationState(StrEnum):
+    """How far a publication has come."""
+
+    ACCEPTED = "ACCEPTED"
+    """Durable in the log."""
+    APPLIED = "APPLIED"
+    """In the ledger."""
+    SEARCHABLE = "SEARCHABLE"
+    """In every answer."""
+    DEAD = "DEAD"
+    """Can never be applied: a dead letter."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventState:
     """What the ledger knows of an event; no outcome means that it has not seen it."""
@@ -23,3 +36,12 @@ class EventState:
     searchable: bool = False
     reason: str = ""
     message: str = ""
+
+    @property
+    def publication_state(self) -> PublicationState:
+        """How far the event's publication has come."""
+        if self.outcome is None:
+            return PublicationState.ACCEPTED
+        if self.outcome is Outcome.DEAD:
+            return PublicationState.DEAD
+        return PublicationState.SEARCHABLE if self.searchable else PublicationState.APPLIED

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 from citewell.runtime.errors import CitewellError, FailedPrecondition
-from citewell.scholarly.positions import LogPosition as LogPosition
+from citewell.scholarly.positions import LogPosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, PartitionState, Record
 from citewell.ingestion.logs.kafka.calls import (
     BlockingCalls,
     GiveUp,
@@ -31,6 +31,7 @@ from citewell.ingestion.logs.kafka.calls import (
 from citewell.ingestion.logs.kafka.member import KafkaMember
 from citewell.ingestion.logs.kafka.settings import KafkaSettings, milliseconds
 from citewell.runtime.errors import Overloaded
+from citewell.scholarly.positions import LogPosition
 
 T = TypeVar("T")
 

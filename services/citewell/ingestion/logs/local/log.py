@@ -18,11 +18,12 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, LogPosition, PartitionState, Record
+from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, PartitionState, Record
 from citewell.ingestion.logs.local.consumer import LocalConsumer
 from citewell.ingestion.logs.local.database import Database
 from citewell.runtime.errors import FailedPrecondition, Overloaded
 from citewell.runtime.owner_lock import OwnerLock
+from citewell.scholarly.positions import LogPosition
 
 MOST_WAITING = 20_000
 """Appends accepted while the disk is busy; more are refused as Overloaded."""
