@@ -1,4 +1,7 @@
-"""One embedded shard behind the Points port. Calls run on the store's one thread: the engine keeps the GIL anyway."""
+"""One embedded shard behind the Points port.
+
+All calls of the engine run on the store's one thread: the engine keeps the GIL, so more threads would not help.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from uuid import UUID
 import numpy as np
 import qdrant_edge as edge
 
+from citewell.index.durability import GroupCommit, sync_tree
 from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
 from citewell.index.points import (
     CONTENT,
@@ -33,15 +37,14 @@ from citewell.runtime.errors import StorageFull
 
 ENGINE = "qdrant-edge"
 
-# Points a write and queries a batch: so few that others waiting for the GIL wait some milliseconds, not more.
+# Points a write and queries a batch: so few that other threads get the GIL again within some milliseconds.
 WRITE_CHUNK, QUERY_CHUNK, READ_CHUNK = 64, 16, 500
-FLUSH_SECONDS = 30.0
 
 T = TypeVar("T")
 
 
 def create_shard(path: Path, kind: Kind, dimension: int) -> None:
-    """An empty shard with its payload indexes."""
+    """Creates an empty shard with its payload indexes, and syncs it to disk."""
     path.mkdir(parents=True)
     unread = edge.Memory.Cold  # paged in when searched
     if kind is Kind.PAPERS:
@@ -59,10 +62,11 @@ def create_shard(path: Path, kind: Kind, dimension: int) -> None:
     for name in (*INTEGERS, "change"):
         shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Integer))
     shard.close()
+    sync_tree(path)
 
 
 class OneThread:
-    """Where every call of the engine runs, one after the other."""
+    """The thread that every call of the engine runs on, one after the other."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=ENGINE)
@@ -70,7 +74,7 @@ class OneThread:
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
-        except Exception as error:  # the engine raises nothing more telling
+        except Exception as error:  # the engine raises no narrower class
             if "No space left" in str(error):
                 raise StorageFull("the store's disk is full") from error
             raise
@@ -80,19 +84,28 @@ class OneThread:
 
 
 class EdgePoints:
-    """The points of one shard."""
+    """The points of one shard.
 
-    def __init__(self, path: Path, thread: OneThread, min_free_bytes: int) -> None:
-        self._path, self._thread, self._min_free_bytes = path, thread, min_free_bytes
+    The engine writes its write-ahead log through a memory map and syncs it only with a flush, which takes some 30
+    times as long as syncing the log's files. So these are synced here, before a write is acknowledged.
+    """
+
+    def __init__(self, path: Path, thread: OneThread, min_free_bytes: int, flush_seconds: float) -> None:
+        self._path, self._thread = path, thread
+        self._min_free_bytes, self._flush_seconds = min_free_bytes, flush_seconds
         self._shard: Any = edge.EdgeShard.load(str(path))  # its stubs say less than it returns
         self._change = self._last_change()
         self._flushed, self._dirty = time.monotonic(), False
+        self._commit = GroupCommit(lambda: sync_tree(path / "wal"), lambda: self._change)
 
     async def upsert(self, points: Sequence[Point]) -> int:
-        return sum([await self._thread.run(self._write, chunk) for chunk in _chunks(points, WRITE_CHUNK)])
+        stale = sum([await self._thread.run(self._write, chunk) for chunk in _chunks(points, WRITE_CHUNK)])
+        # Also where nothing was written: what another call wrote just now may be why these points are not newer.
+        await self._commit.durable(self._change)
+        return stale
 
     def _write(self, points: Sequence[Point]) -> int:
-        """Read, compare and write in one go on the one thread; a conditional upsert would not say what was stale."""
+        """Reads, compares and writes in one go: the engine's conditional upsert does not tell what was stale."""
         change = self._change + 1
         records = self._shard.retrieve([point.id for point in points], ["version"], False)
         stored = {record.id: record.payload["version"] for record in records}
@@ -102,15 +115,16 @@ class EdgePoints:
             if stored.get(point.id, 0) < point.version
         ]
         if fresh:
+            self._commit.require_working()
             self._require_space()
             self._shard.update(edge.UpdateOperation.upsert_points(fresh))
             self._change, self._dirty = change, True
-            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            if time.monotonic() - self._flushed > self._flush_seconds:
                 self._flush()
         return sum(stored.get(point.id, 0) > point.version for point in points)
 
     def _require_space(self) -> None:
-        # The engine writes through memory maps: on a full disk it would be killed, not told.
+        # The engine writes through memory maps: on a full disk the process would be killed by a signal.
         free = shutil.disk_usage(self._path).free
         if free < self._min_free_bytes:
             raise StorageFull(
@@ -159,7 +173,7 @@ class EdgePoints:
         return Page([_point(record) for record in records], next_id)
 
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int:
-        if not conditions:  # known without looking at each point
+        if not conditions:  # the engine keeps this number
             return int((await self._thread.run(self._shard.info)).points_count)
         count = edge.CountRequest(exact=True, filter=_filter(conditions))
         return int(await self._thread.run(self._shard.count, count))
@@ -187,7 +201,7 @@ class EdgePoints:
         return [record.id for record in records], next_id
 
     def close(self) -> None:
-        """To be called on the store's thread, or when that has ended."""
+        """Flushes and closes. To be called on the store's thread, or when that has ended."""
         self._flush()
         self._shard.close()
 

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from citewell.index.durability import sync_new_entry, sync_tree
 from citewell.index.edge_shard import ENGINE, EdgePoints, OneThread, create_shard
 from citewell.index.points import SCHEMA_VERSION
 from citewell.index.store import Kind
@@ -21,8 +22,11 @@ class EdgeStore:
 
     engine = ENGINE
 
-    def __init__(self, folder: Path, *, min_free_bytes: int = 0, owner_wait_seconds: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, *, min_free_bytes: int = 0, owner_wait_seconds: float = 0.0, flush_seconds: float = 30.0
+    ) -> None:
         self._folder, self._min_free_bytes, self._owner_wait_seconds = folder, min_free_bytes, owner_wait_seconds
+        self._flush_seconds = flush_seconds
         self._registry = Registry()
         self._points: dict[tuple[str, Kind], EdgePoints] = {}
         self._thread = OneThread()
@@ -49,7 +53,7 @@ class EdgeStore:
         self._registry = registry
 
     def _open_points(self, name: str, kind: Kind) -> EdgePoints:
-        return EdgePoints(self._folder / name / kind.value, self._thread, self._min_free_bytes)
+        return EdgePoints(self._folder / name / kind.value, self._thread, self._min_free_bytes, self._flush_seconds)
 
     async def close(self) -> None:
         await self._thread.run(self._close_points, list(self._points))
@@ -74,6 +78,7 @@ class EdgeStore:
             for kind in Kind:
                 create_shard(self._folder / view.name / kind.value, kind, view.dimension)
                 self._points[view.name, kind] = self._open_points(view.name, kind)
+            sync_tree(self._folder / view.name)
             self._save(replace(self._registry, views={**self._registry.views, view.name: view}))
 
         await self._thread.run(create)
@@ -129,6 +134,4 @@ def _write_registry(path: Path, registry: Registry) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
+    sync_new_entry(path)

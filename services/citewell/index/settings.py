@@ -49,6 +49,9 @@ class IndexSettings(ServiceSettings):
     """Where the embedded store keeps its points."""
     min_free_megabytes: int = Field(256, ge=0)
     """The embedded store refuses to write when less disk space than this is free."""
+    flush_seconds: float = Field(30.0, gt=0)
+    """How often the embedded store flushes its segments. Acknowledged writes are on disk in any case, in its
+    write-ahead log; a longer time makes that log, and the next start after a crash, longer."""
     owner_wait_seconds: float = Field(10.0, ge=0)
     """How long to wait at start for the process before us to let go of the embedded store."""
     accelerator: Literal["none", "flat", "sq8", "gpu"] = "flat"

@@ -32,6 +32,7 @@ def _edge_store(settings: IndexSettings) -> Store:
         settings.folder,
         min_free_bytes=settings.min_free_megabytes << 20,
         owner_wait_seconds=settings.owner_wait_seconds,
+        flush_seconds=settings.flush_seconds,
     )
 
 

@@ -1,0 +1,70 @@
+"""What is acknowledged survives a power cut: kill -9, and everything that was not synced is thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citewell.index.v1 import index_pb2 as pb
+from citewell.runtime.errors import CitewellError
+from tests.integration.test_index_service import Child, call, connected, create_view, numbers, paper, serving, stored
+from tests.servers.power_cut import PowerCut
+
+pytestmark = pytest.mark.fault
+
+WRITERS, BATCHES, BATCH, PAPERS = 4, 8, 20, 300
+
+
+def profile(number: int, version: int) -> list[float]:
+    """A vector that no other version of any paper has."""
+    return numbers(number * 10_000 + version)
+
+
+@pytest.fixture
+def power(tmp_path: Path) -> Iterator[PowerCut]:
+    cut = PowerCut(tmp_path / "index")
+    yield cut
+    cut.close()
+
+
+@pytest.mark.parametrize("flush_seconds", ["30", "0.01"], ids=["from-the-write-ahead-log", "with-flushes-between"])
+async def test_the_index_keeps_what_it_acknowledged(power: PowerCut, tmp_path: Path, flush_seconds: str) -> None:
+    """Several writers change the same papers again and again; the power goes while they are at it."""
+    acknowledged: dict[int, int] = {}
+    enough = asyncio.Event()
+
+    async def write(stub: Any, writer: int) -> None:
+        for round_ in range(1, 1000):
+            chosen = [(writer + WRITERS * (round_ * BATCH + place)) % PAPERS for place in range(BATCH)]
+            papers = [paper(number, version=round_, profile=stored(profile(number, round_))) for number in chosen]
+            await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e1", papers=papers))
+            acknowledged.update(dict.fromkeys(chosen, round_))
+            if round_ >= BATCHES:
+                enough.set()
+
+    environment = power.environment | {"CITEWELL_INDEX__FLUSH_SECONDS": flush_seconds}
+    with Child(tmp_path / "index", tmp_path / "log", **environment) as child:
+        async with connected(child.port) as stub:
+            await create_view(stub)
+            writers = [asyncio.create_task(write(stub, writer)) for writer in range(WRITERS)]
+            await asyncio.wait_for(enough.wait(), 120)
+            child.process.send_signal(signal.SIGKILL)
+            for ended in await asyncio.gather(*writers, return_exceptions=True):
+                assert isinstance(ended, CitewellError)
+            assert await child.ended() == -signal.SIGKILL
+    power.leave(tmp_path / "left")
+    async with serving(tmp_path / "left") as process, connected(process.port) as stub:
+        ids = [f"p{number:04}" for number in sorted(acknowledged)]
+        kept = await call(stub.ReadPoints, pb.ReadPointsRequest(paper_ids=ids))
+        versions = {point.paper.id: point.version for point in kept.papers}
+        lost = {number for number, version in acknowledged.items() if versions.get(f"p{number:04}", 0) < version}
+        assert not lost, f"{len(lost)} of {len(acknowledged)} papers are older than what was acknowledged"
+        for point in kept.papers:
+            number = int(point.paper.id[1:])
+            found = await call(stub.Search, pb.SearchRequest(vector=profile(number, point.version), limit=1))
+            assert found.papers[0].paper.id == point.paper.id
