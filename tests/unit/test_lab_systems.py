@@ -10,11 +10,12 @@ import pytest
 
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.knowledge import citations, profile_table
-from citewell.lab.lexical import Bm25, FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights
+from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
 from citewell.lab.protocol import Mode, make_task, training_task
 from citewell.lab.retrieval import DEPTH, IdOrder, search
 from citewell.lab.systems import Fusion, Popularity, Profiler, SeveralVectors, System
 from citewell.lab.vectors import TextVectors
+from citewell.profiler.lexical import Bm25, FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights, QueryWeights
 from citewell.scholarly.words import term_id, words
 from tests.lab_sets import invented, vectors_of, write_lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from citewell.lab.lexical import Bm25, FieldWeights, TermWeights
+from citewell.profiler.lexical import CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS, CHOSEN_WEIGHT
 from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY
 
 PROFILE = CHOSEN_PROFILE
@@ -15,10 +15,10 @@ REASON = (
     "normalised ones, so the simpler rule stays: every text has one voice of length one."
 )
 
-BM25 = Bm25(k1=1.2, b=0.4)
-FIELDS = FieldWeights(title=3.0, abstract=1.0, contexts=0.5)
-TERMS = TermWeights(reach=5.0, floor=0.2, title=0.5, abstract=0.0)
-LEXICAL = 3.0
+BM25 = CHOSEN_BM25
+FIELDS = CHOSEN_FIELDS
+TERMS = CHOSEN_TERMS
+LEXICAL = CHOSEN_WEIGHT
 HYBRID_REASON = (
     "**HYBRID = cosine of eq. 5 + 3 · lexical profile.** The lexical profile is BM25 over one bag of words a "
     "paper (title × 3, abstract, half of every context that cites it; k1 = 1.2, b = 0.4), divided by the weight "

@@ -10,13 +10,14 @@ from pathlib import Path
 from citewell.lab import chosen
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
-from citewell.lab.lexical import FieldWeights, LexicalProfile, Lexicon, PlainBm25, TermWeights
+from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
 from citewell.lab.systems import Fusion, Profiler, System
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.lexical import FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights
 
 OnProgress = Callable[[str, int, int], None]

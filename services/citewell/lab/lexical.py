@@ -7,7 +7,6 @@ weighted bag of words under BM25. The query is weighted too: a word counts more 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import bm25s
@@ -18,39 +17,14 @@ from scipy import sparse
 from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.knowledge import Citations
 from citewell.lab.systems import by_citing_paper
+from citewell.profiler.lexical import Bm25, FieldWeights, TermWeights
 from citewell.profiler.profiles import Vectors
-from citewell.scholarly.contexts import TARGET
+from citewell.scholarly.contexts import TARGET, normalise
+from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, saturated
 from citewell.scholarly.words import term_id, words
 
 Matrix = Any
 """A scipy sparse matrix; scipy has no types."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bm25:
-    """k1 and b of BM25."""
-
-    k1: float = 1.2
-    b: float = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class FieldWeights:
-    """How often a word of each field counts in a paper's bag of words."""
-
-    title: float = 3.0
-    abstract: float = 1.0
-    contexts: float = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class TermWeights:
-    """How much a word of the query counts; in the context it is floor + (1 - floor)·exp(-distance/reach)."""
-
-    reach: float = 5.0
-    floor: float = 0.2
-    title: float = 0.5
-    abstract: float = 0.0
 
 
 class Lexicon:
@@ -65,9 +39,8 @@ class Lexicon:
     def _count(self, texts: Iterable[str]) -> tuple[list[int], list[int]]:
         numbers, ends = [], [0]
         for text in texts:
-            numbers += [
-                self._columns.setdefault(term_id(w), len(self._columns)) for w in words(text) if w != TARGET.lower()
-            ]
+            known = (term_id(word) for word in words(normalise(text)) if word != TARGET.lower())
+            numbers += [self._columns.setdefault(term, len(self._columns)) for term in known]
             ends.append(len(numbers))
         return numbers, ends
 
@@ -81,7 +54,7 @@ class Lexicon:
         """One row a query: the weight of every word."""
         rows, columns, values = [], [], []
         for row, query in enumerate(queries):
-            text = words(self._data.contexts.texts[int(query)])
+            text = words(normalise(self._data.contexts.texts[int(query)]))
             target = text.index(TARGET.lower())
             for at, word in enumerate(text):
                 if at != target:
@@ -111,7 +84,9 @@ class LexicalProfile:
         self._data, self._lexicon, self._known = data, lexicon, known
         self._bm25, self._fields, self._terms = bm25, fields, terms
         papers = len(data.papers)
-        said = _incidence(data.contexts.cited[known.contexts], papers) @ lexicon.contexts[known.contexts]
+        self._distinct = _distinct(data, known)
+        rows = known.contexts[self._distinct]
+        said = _incidence(data.contexts.cited[rows], papers) @ lexicon.contexts[rows]
         self._counts = (
             fields.title * lexicon.titles + fields.abstract * lexicon.abstracts + fields.contexts * said
         ).tocsr()
@@ -122,11 +97,10 @@ class LexicalProfile:
 
     def _weigh(self, counts: Matrix) -> Matrix:
         """The BM25 weight of every word of some bags of words."""
-        k1, b = self._bm25.k1, self._bm25.b
-        lengths = np.asarray(counts.sum(axis=1)).ravel() / self._mean_length
-        saturation = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr)).astype(np.float32)
+        rules = LexicalQuery(NO_TERMS, 1.0, self._bm25.k1, self._bm25.b, self._mean_length)
+        lengths = np.repeat(np.asarray(counts.sum(axis=1)).ravel(), np.diff(counts.indptr))
         weighted = counts.copy()
-        weighted.data = self._idf[counts.indices] * counts.data / (counts.data + saturation)
+        weighted.data = self._idf[counts.indices] * saturated(counts.data, lengths, rules).astype(np.float32)
         return weighted
 
     def scores(self, queries: Rows) -> Vectors:
@@ -135,7 +109,8 @@ class LexicalProfile:
         terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
         scores: Vectors = (terms @ self._weights).toarray()
         for citing, rows in by_citing_paper(self._data, queries, self._known):
-            own = self._known.contexts[self._known.contexts_of_paper(citing)]
+            its = self._known.contexts_of_paper(citing)
+            own = self._known.contexts[its][self._distinct[its]]
             cited, position = np.unique(self._data.contexts.cited[own], return_inverse=True)
             added = _incidence(position, len(cited)) @ self._lexicon.contexts[own]
             others = self._counts[cited] - self._fields.contexts * added
@@ -143,6 +118,18 @@ class LexicalProfile:
             others.eliminate_zeros()
             scores[np.ix_(rows, cited)] = (terms[rows] @ self._weigh(others).T).toarray()
         return scores
+
+
+def _distinct(data: Dataset, known: Citations) -> NDArray[np.bool_]:
+    """Which of the known contexts count: like the ledger, the same text of the same pair once."""
+    kept = np.ones(len(known.contexts), np.bool_)
+    for pair in np.split(np.arange(len(kept)), known.starts[1:]):
+        seen: set[str] = set()
+        for at in pair if len(pair) > 1 else ():
+            text = normalise(data.contexts.texts[int(known.contexts[at])])
+            kept[at] = text not in seen
+            seen.add(text)
+    return kept
 
 
 def _incidence(targets: NDArray[Any], size: int) -> Matrix:

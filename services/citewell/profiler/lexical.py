@@ -1,0 +1,178 @@
+"""The lexical public profile: how words of papers and of queries are counted and weighed, in services and in the lab.
+
+A paper's bag of words holds whole counts by field; the fields' weights enter when it is projected. A word of a query
+counts more the nearer it stands to the marker of the missing citation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.scholarly.contexts import TARGET
+from citewell.scholarly.lexical import Terms
+from citewell.scholarly.words import LEXICON, count_terms, term_id, words
+
+Ids = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25:
+    """k1 and b of BM25."""
+
+    k1: float = 1.2
+    b: float = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class FieldWeights:
+    """How often a word of each field counts in a paper's bag of words."""
+
+    title: float = 3.0
+    abstract: float = 1.0
+    contexts: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TermWeights:
+    """How much a word of the query counts; in the context it is floor + (1 - floor)·exp(-distance/reach)."""
+
+    reach: float = 5.0
+    floor: float = 0.2
+    title: float = 0.5
+    abstract: float = 0.0
+
+
+CHOSEN_BM25 = Bm25(k1=1.2, b=0.4)
+CHOSEN_FIELDS = FieldWeights(title=3.0, abstract=1.0, contexts=0.5)
+CHOSEN_TERMS = TermWeights(reach=5.0, floor=0.2, title=0.5, abstract=0.0)
+CHOSEN_WEIGHT = 3.0
+"""What the lexical score counts beside the cosine. `citewell.lab.chosen` says why these."""
+
+MAX_TERMS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BagRules:
+    """What a view's bags of words are made by."""
+
+    fields: FieldWeights = CHOSEN_FIELDS
+    max_terms: int = MAX_TERMS
+    """A point holds at most so many terms: those with the largest counts."""
+    lexicon: str = LEXICON
+
+    @property
+    def key(self) -> str:
+        """Names what decides document frequencies and lengths. Bags of equal keys share their statistics."""
+        weights = f"{self.fields.title!r} {self.fields.abstract!r} {self.fields.contexts!r}"
+        return f"{self.lexicon} {weights}"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Counts:
+    """Terms and a whole number for each, negative where something is taken away. Ids ascend, none occurs twice."""
+
+    ids: Ids
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, counted: Mapping[int, int]) -> Counts:
+        """From a mapping of term id to count."""
+        ids = sorted(counted)
+        return cls(np.array(ids, np.uint32), np.array([counted[term] for term in ids], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Counts)
+            and np.array_equal(self.ids, other.ids)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+
+NO_COUNTS = Counts(np.empty(0, np.uint32), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TextTerms:
+    """How often each term stands in a text: a paper's title and abstract, or a context, which is all `body`."""
+
+    ids: Ids
+    title: NDArray[np.int64]
+    body: NDArray[np.int64]
+
+
+def count_text(title: str, body: str) -> TextTerms:
+    """The terms of a title and an abstract, or of a context (without a title)."""
+    of_title, of_body = count_terms(title), count_terms(body)
+    ids = sorted(of_title.keys() | of_body.keys())
+    return TextTerms(
+        np.array(ids, np.uint32),
+        np.array([of_title[term] for term in ids], np.int64),
+        np.array([of_body[term] for term in ids], np.int64),
+    )
+
+
+def added(parts: Sequence[Counts]) -> Counts:
+    """The sum of counts, without terms whose counts cancel out."""
+    if not parts:
+        return NO_COUNTS
+    ids, counts = _summed(np.concatenate([part.ids for part in parts]), np.concatenate([part.counts for part in parts]))
+    return Counts(ids, counts)
+
+
+def grouped(groups: NDArray[np.int64], ids: Ids, counts: NDArray[np.int64]) -> dict[int, Counts]:
+    """The sums by group, from one row a (group, term, count). Groups whose counts all cancel out are left out."""
+    keys, sums = _summed((groups.astype(np.uint64) << np.uint64(32)) | ids, counts)
+    numbers, starts = np.unique(keys >> np.uint64(32), return_index=True)
+    ends = np.append(starts[1:], len(keys))
+    terms = keys.astype(np.uint32)  # the lower half
+    return {
+        int(number): Counts(terms[start:end], sums[start:end])
+        for number, start, end in zip(numbers, starts, ends, strict=True)
+    }
+
+
+def bag(own: TextTerms, said: Counts, rules: BagRules) -> tuple[Terms, float]:
+    """A paper's bag of words as its point holds it, and the length of the whole bag."""
+    fields = rules.fields
+    ids, values = _summed(
+        np.concatenate([own.ids, said.ids]),
+        np.concatenate([fields.title * own.title + fields.abstract * own.body, fields.contexts * said.counts]),
+    )
+    return Terms(ids, values.astype(np.float32)).largest(rules.max_terms), float(values.sum())
+
+
+def query_terms(context: str, title: str, abstract: str, weights: TermWeights) -> dict[int, float]:
+    """How much each term of a query counts before its idf."""
+    found: dict[int, float] = defaultdict(float)
+    text = words(context)
+    if text:
+        target = text.index(TARGET.lower())
+        for at, word in enumerate(text):
+            if at != target:
+                nearness = math.exp(-abs(at - target) / weights.reach)
+                found[term_id(word)] += weights.floor + (1 - weights.floor) * nearness
+    for part, weight in ((title, weights.title), (abstract, weights.abstract)):
+        for term, count in count_terms(part).items() if weight else ():
+            found[term] += weight * count
+    return dict(found)
+
+
+def _summed(keys: NDArray[np.generic], values: NDArray[np.generic]) -> tuple[NDArray, NDArray]:  # type: ignore[type-arg]
+    """Each key once, ascending, with the sum of its values; keys whose sum is zero are left out."""
+    if not len(keys):
+        return keys, values
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    sums = np.add.reduceat(values, starts)
+    kept = sums != 0
+    return keys[starts][kept], sums[kept]
