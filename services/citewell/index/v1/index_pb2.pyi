@@ -423,7 +423,9 @@ class SpanSupport(_message.Message):
     span_offset: _builtins.int
     span_length: _builtins.int
     @_builtins.property
-    def published(self) -> _paper_pb2.PartialDate: ...
+    def published(self) -> _paper_pb2.PartialDate:
+        """When the citing paper below was published."""
+
     def __init__(
         self,
         *,
@@ -454,11 +456,14 @@ class FoundSpan(_message.Message):
     PLUS_RANK_FIELD_NUMBER: _builtins.int
     COSINE_RANK_FIELD_NUMBER: _builtins.int
     PAPERS_FIELD_NUMBER: _builtins.int
+    COSINE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     okapi_rank: _builtins.int
     """1-indexed; 0 = not among the prefetched of that ranking."""
     plus_rank: _builtins.int
     cosine_rank: _builtins.int
+    cosine: _builtins.float
+    """The largest cosine of a context with this span to the vector, also where it is not among the prefetched by cosine; 0 without a vector."""
     @_builtins.property
     def papers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpanSupport]: ...
     def __init__(
@@ -469,10 +474,11 @@ class FoundSpan(_message.Message):
         plus_rank: _builtins.int = ...,
         cosine_rank: _builtins.int = ...,
         papers: _abc.Iterable[Global___SpanSupport] | None = ...,
+        cosine: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cosine_rank", b"cosine_rank", "okapi_rank", b"okapi_rank", "papers", b"papers", "plus_rank", b"plus_rank", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cosine", b"cosine", "cosine_rank", b"cosine_rank", "okapi_rank", b"okapi_rank", "papers", b"papers", "plus_rank", b"plus_rank", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

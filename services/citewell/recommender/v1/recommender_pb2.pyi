@@ -151,7 +151,7 @@ class Options(_message.Message):
     top_k: _builtins.int
     """1 to 100; 0 = 10."""
     candidates: _builtins.int
-    """1 to 1000; 0 = 300."""
+    """How many papers retrieval may hand on, 1 to 1000; 0 = 300. Items, reranking and diversity take from the best so many and from no others."""
     as_of: Global___AsOf.ValueType
     evidence_per_item: _builtins.int
     """0 to 20 citing contexts an item; unset = 1."""
@@ -334,7 +334,7 @@ Global___EvidenceSpan: _TypeAlias = EvidenceSpan  # noqa: Y015
 
 @_typing.final
 class MatchedWord(_message.Message):
-    """A word of the query that the item's public profile has."""
+    """A word of the query that the item's public profile has: its title, its abstract, or what citing papers say."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -360,7 +360,7 @@ Global___MatchedWord: _TypeAlias = MatchedWord  # noqa: Y015
 
 @_typing.final
 class ScoreParts(_message.Message):
-    """Shares of the retrieval score, together 1: the item's own text, what others said (as a vector), who they are, and the words."""
+    """Shares of the retrieval score, together 1: the item's own text, what others said (as a vector), who they are, and the words. Unset with EVIDENCE."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -493,7 +493,7 @@ class StageTiming(_message.Message):
     STAGE_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """embed, watermark, search, rerank, evidence, total."""
+    """watermark, embed, search, lookup, references, score, evidence, rerank, parts, diversity, total."""
     seconds: _builtins.float
     def __init__(
         self,
@@ -842,6 +842,9 @@ class InfoResponse(_message.Message):
     AS_OF_LIMITS_FIELD_NUMBER: _builtins.int
     SPEED_NOTE_FIELD_NUMBER: _builtins.int
     SETTINGS_HASH_FIELD_NUMBER: _builtins.int
+    LEXICAL_WEIGHT_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
+    DEFAULT_STRATEGY_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     default_top_k: _builtins.int
     default_candidates: _builtins.int
@@ -849,6 +852,12 @@ class InfoResponse(_message.Message):
     as_of_limits: _builtins.str
     speed_note: _builtins.str
     settings_hash: _builtins.str
+    lexical_weight: _builtins.float
+    """What the words count beside the cosine in HYBRID."""
+    statistics: _builtins.str
+    """Version of the word statistics in use."""
+    default_strategy: Global___Strategy.ValueType
+    """What an unspecified strategy means."""
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     @_builtins.property
@@ -868,10 +877,13 @@ class InfoResponse(_message.Message):
         as_of_limits: _builtins.str = ...,
         speed_note: _builtins.str = ...,
         settings_hash: _builtins.str = ...,
+        lexical_weight: _builtins.float = ...,
+        statistics: _builtins.str = ...,
+        default_strategy: Global___Strategy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder", "reranker", b"reranker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_limits", b"as_of_limits", "default_candidates", b"default_candidates", "default_rerank_depth", b"default_rerank_depth", "default_top_k", b"default_top_k", "encoder", b"encoder", "reranker", b"reranker", "settings_hash", b"settings_hash", "speed_note", b"speed_note", "strategies", b"strategies", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_limits", b"as_of_limits", "default_candidates", b"default_candidates", "default_rerank_depth", b"default_rerank_depth", "default_strategy", b"default_strategy", "default_top_k", b"default_top_k", "encoder", b"encoder", "lexical_weight", b"lexical_weight", "reranker", b"reranker", "settings_hash", b"settings_hash", "speed_note", b"speed_note", "statistics", b"statistics", "strategies", b"strategies", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
