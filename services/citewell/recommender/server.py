@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import grpc
 from citewell import __version__
 from citewell.recommender.index_client import IndexClient
 from citewell.recommender.ingestion_client import IngestionClient
+from citewell.recommender.manuscripts import answer_manuscript
 from citewell.recommender.messages import (
     answer_to_message,
     degradation_to_message,
@@ -30,7 +32,7 @@ from citewell.recommender.v1.recommender_pb2_grpc import (
 )
 from citewell.runtime import deadlines
 from citewell.runtime.channels import open_channel, require_serving
-from citewell.runtime.errors import CitewellError, InvalidField, NotBuilt
+from citewell.runtime.errors import CitewellError, InvalidField
 from citewell.scholarly.limits import MAX_BATCH
 from citewell.types.messages import query_from_message
 
@@ -97,22 +99,27 @@ class RecommenderServer(RecommenderServiceServicer):
 
         async def one(each: messages.RecommendRequest) -> messages.RecommendResult:
             async with in_flight:
-                try:
-                    return messages.RecommendResult(response=await self.Recommend(each, context))
-                except CitewellError as error:
-                    field = error.field if isinstance(error, InvalidField) else ""
-                    told = messages.RecommendError(
-                        code=error.code, reason=error.reason, message=error.message, field=field
-                    )
-                    return messages.RecommendResult(error=told)
+                return await self._result(each, context)
 
         return messages.RecommendBatchResponse(results=await asyncio.gather(*map(one, request.requests)))
+
+    async def _result(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResult:
+        """One answer among several: an error of its own does not fail the others."""
+        try:
+            return messages.RecommendResult(response=await self.Recommend(request, context))
+        except CitewellError as error:
+            field = error.field if isinstance(error, InvalidField) else ""
+            return messages.RecommendResult(
+                error=messages.RecommendError(code=error.code, reason=error.reason, message=error.message, field=field)
+            )
 
     async def RecommendManuscript(
         self, request: messages.RecommendManuscriptRequest, context: Any
     ) -> AsyncIterator[messages.RecommendManuscriptResponse]:
-        raise NotBuilt("RecommendManuscript is not built yet; send each marked place with Recommend or RecommendBatch")
-        yield  # what makes this a stream
+        answers = answer_manuscript(request, lambda each: self._result(each, context), self._settings.batch_in_flight)
+        async with aclosing(answers):
+            async for answer in answers:
+                yield answer
 
     async def Explain(self, request: messages.ExplainRequest, context: Any) -> messages.ExplainResponse:
         if not request.paper_id:

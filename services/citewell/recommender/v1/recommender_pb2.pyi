@@ -87,6 +87,8 @@ class _ManuscriptFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Manu
     MANUSCRIPT_FORMAT_LATEX: _ManuscriptFormat.ValueType  # 1
     MANUSCRIPT_FORMAT_MARKDOWN: _ManuscriptFormat.ValueType  # 2
     MANUSCRIPT_FORMAT_PLAIN: _ManuscriptFormat.ValueType  # 3
+    MANUSCRIPT_FORMAT_DOCX: _ManuscriptFormat.ValueType  # 4
+    """A .docx among the files."""
 
 class ManuscriptFormat(_ManuscriptFormat, metaclass=_ManuscriptFormatEnumTypeWrapper):
     """What a draft is written in."""
@@ -95,6 +97,8 @@ MANUSCRIPT_FORMAT_UNSPECIFIED: ManuscriptFormat.ValueType  # 0
 MANUSCRIPT_FORMAT_LATEX: ManuscriptFormat.ValueType  # 1
 MANUSCRIPT_FORMAT_MARKDOWN: ManuscriptFormat.ValueType  # 2
 MANUSCRIPT_FORMAT_PLAIN: ManuscriptFormat.ValueType  # 3
+MANUSCRIPT_FORMAT_DOCX: ManuscriptFormat.ValueType  # 4
+"""A .docx among the files."""
 Global___ManuscriptFormat: _TypeAlias = ManuscriptFormat  # noqa: Y015
 
 @_typing.final
@@ -688,6 +692,29 @@ class RecommendBatchResponse(_message.Message):
 Global___RecommendBatchResponse: _TypeAlias = RecommendBatchResponse  # noqa: Y015
 
 @_typing.final
+class ManuscriptFile(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Path inside the draft's folder, e.g. "sections/method.tex"."""
+    content: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManuscriptFile: _TypeAlias = ManuscriptFile  # noqa: Y015
+
+@_typing.final
 class RecommendManuscriptRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -696,13 +723,22 @@ class RecommendManuscriptRequest(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     ABSTRACT_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    MAIN_FIELD_NUMBER: _builtins.int
     text: _builtins.str
+    """The whole draft, or files instead."""
     format: Global___ManuscriptFormat.ValueType
     title: _builtins.str
     """Of the draft; taken from the text where empty."""
     abstract: _builtins.str
+    main: _builtins.str
+    """Which file is the draft; empty where only one can be."""
     @_builtins.property
     def options(self) -> Global___Options: ...
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManuscriptFile]:
+        """The draft with all it includes: .tex and .bib, .md and .bib, a .docx, or a .zip of them. At most 2 MB of text."""
+
     def __init__(
         self,
         *,
@@ -711,29 +747,147 @@ class RecommendManuscriptRequest(_message.Message):
         title: _builtins.str = ...,
         abstract: _builtins.str = ...,
         options: Global___Options | None = ...,
+        files: _abc.Iterable[Global___ManuscriptFile] | None = ...,
+        main: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "format", b"format", "options", b"options", "text", b"text", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "files", b"files", "format", b"format", "main", b"main", "options", b"options", "text", b"text", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecommendManuscriptRequest: _TypeAlias = RecommendManuscriptRequest  # noqa: Y015
 
 @_typing.final
+class ManuscriptProblem(_message.Message):
+    """Something in the draft that could not be read, or was left out; the rest is answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILE_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    line: _builtins.int
+    """Counted from 1."""
+    column: _builtins.int
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        file: _builtins.str = ...,
+        line: _builtins.int = ...,
+        column: _builtins.int = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "file", b"file", "line", b"line", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManuscriptProblem: _TypeAlias = ManuscriptProblem  # noqa: Y015
+
+@_typing.final
+class ManuscriptOutline(_message.Message):
+    """What was found in the draft."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TITLE_FIELD_NUMBER: _builtins.int
+    ABSTRACT_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    PLACES_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    title: _builtins.str
+    abstract: _builtins.str
+    places: _builtins.int
+    """How many places are answered, and how many more there are."""
+    places_left_out: _builtins.int
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManuscriptProblem]: ...
+    def __init__(
+        self,
+        *,
+        title: _builtins.str = ...,
+        abstract: _builtins.str = ...,
+        places: _builtins.int = ...,
+        places_left_out: _builtins.int = ...,
+        problems: _abc.Iterable[Global___ManuscriptProblem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "places", b"places", "places_left_out", b"places_left_out", "problems", b"problems", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManuscriptOutline: _TypeAlias = ManuscriptOutline  # noqa: Y015
+
+@_typing.final
+class CitedElsewhere(_message.Message):
+    """An item that the draft cites at another place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAPER_ID_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    paper_id: _builtins.str
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its keys in the draft's bibliography."""
+
+    def __init__(
+        self,
+        *,
+        paper_id: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "paper_id", b"paper_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CitedElsewhere: _TypeAlias = CitedElsewhere  # noqa: Y015
+
+@_typing.final
 class RecommendManuscriptResponse(_message.Message):
+    """The first answer is the outline alone; then each place comes as it is ready."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PLACE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    OUTLINE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    OWN_KEYS_FIELD_NUMBER: _builtins.int
+    CITED_ELSEWHERE_FIELD_NUMBER: _builtins.int
     place: _builtins.int
-    """0-indexed marked place, and where it starts in code points of the text."""
+    """0-indexed marked place, and where it starts in code points of its file."""
     offset: _builtins.int
     context: _builtins.str
+    file: _builtins.str
+    length: _builtins.int
+    """Of the citation command or mark, in code points."""
+    line: _builtins.int
+    """Counted from 1."""
+    column: _builtins.int
     @_builtins.property
     def result(self) -> Global___RecommendResult: ...
+    @_builtins.property
+    def outline(self) -> Global___ManuscriptOutline: ...
+    @_builtins.property
+    def own_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is cited at this place already; never among the items."""
+
+    @_builtins.property
+    def cited_elsewhere(self) -> _containers.RepeatedCompositeFieldContainer[Global___CitedElsewhere]: ...
     def __init__(
         self,
         *,
@@ -741,10 +895,17 @@ class RecommendManuscriptResponse(_message.Message):
         offset: _builtins.int = ...,
         context: _builtins.str = ...,
         result: Global___RecommendResult | None = ...,
+        outline: Global___ManuscriptOutline | None = ...,
+        file: _builtins.str = ...,
+        length: _builtins.int = ...,
+        line: _builtins.int = ...,
+        column: _builtins.int = ...,
+        own_keys: _abc.Iterable[_builtins.str] | None = ...,
+        cited_elsewhere: _abc.Iterable[Global___CitedElsewhere] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outline", b"outline", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "offset", b"offset", "place", b"place", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_elsewhere", b"cited_elsewhere", "column", b"column", "context", b"context", "file", b"file", "length", b"length", "line", b"line", "offset", b"offset", "outline", b"outline", "own_keys", b"own_keys", "place", b"place", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,199 @@
+"""Bibliographies: BibTeX in; BibTeX and CSL-JSON out; and which entry names which paper."""
+
+from __future__ import annotations
+
+import logging
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bibtexparser.entrypoint import parse_string, write_string
+from bibtexparser.library import Library
+from bibtexparser.model import Entry as BibtexEntry
+from bibtexparser.model import Field
+
+from citewell.manuscripts.flow import Problem, Source
+from citewell.scholarly.papers import ExternalId, Paper
+from citewell.scholarly.words import words
+
+logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # problems are told by line instead
+
+_LATEX = re.compile(r"\\[a-zA-Z]+\s*|\\.|[{}$]")
+_DOI = re.compile(r"10\.\d{4,9}/\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a bibliography, as far as it tells which paper it is."""
+
+    key: str
+    title: str = ""
+    doi: str = ""
+    arxiv: str = ""
+
+    def names(self) -> frozenset[str]:
+        """By what the paper can be recognised."""
+        return _names(self.title, self.doi, self.arxiv)
+
+
+@dataclass(frozen=True, slots=True)
+class Bibliography:
+    """Entries by key, and what could not be read."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    def keys_of(self, paper: Paper) -> list[str]:
+        """The entries that name this paper by DOI, arXiv id or title."""
+        names = names_of(paper)
+        return sorted(entry.key for entry in self.entries.values() if names & entry.names())
+
+
+def read_bibtex(sources: Iterable[Source]) -> Bibliography:
+    """All entries of some .bib files; the first of two with the same key counts."""
+    entries: dict[str, Entry] = {}
+    problems: list[Problem] = []
+    for source in sources:
+        library = parse_string(source.text)
+        for block in library.failed_blocks:
+            reason = str(block.error) or "the entry cannot be read"
+            problems.append(Problem(source.name, (block.start_line or 0) + 1, 1, f"{reason.splitlines()[0]}"))
+        for found in library.entries:
+            fields = {each.key.lower(): str(each.value) for each in found.fields}
+            entries.setdefault(found.key, _entry(found.key, fields))
+    return Bibliography(entries, tuple(problems))
+
+
+def _entry(key: str, fields: dict[str, str]) -> Entry:
+    doi = _DOI.search(fields.get("doi", "") or fields.get("url", ""))
+    is_arxiv = fields.get("archiveprefix", fields.get("eprinttype", "")).lower() == "arxiv"
+    return Entry(
+        key,
+        _LATEX.sub("", fields.get("title", "")),
+        doi[0] if doi else "",
+        fields.get("eprint", "") if is_arxiv else "",
+    )
+
+
+def names_of(paper: Paper) -> frozenset[str]:
+    """By what a paper can be recognised."""
+    ids = {external.scheme: external.value for external in paper.external_ids}
+    return _names(paper.title, ids.get("doi", ""), ids.get("arxiv", ""))
+
+
+def _names(title: str, doi: str, arxiv: str) -> frozenset[str]:
+    told = (
+        ("title", " ".join(words(unicodedata.normalize("NFKC", title)))),
+        ("doi", doi.lower()),
+        ("arxiv", re.sub(r"v\d+$", "", arxiv.lower())),
+    )
+    return frozenset(f"{kind}:{value}" for kind, value in told if value)
+
+
+def new_keys(papers: Sequence[Paper], taken: Iterable[str]) -> list[str]:
+    """A key a paper, like mueller2020great; the same paper gets the same one unless it is taken."""
+    used = {key.lower() for key in taken}
+    keys = []
+    for paper in papers:
+        family = paper.authors[0].replace(",", " ").split() if paper.authors else []
+        surname = (family[0] if paper.authors and "," in paper.authors[0] else family[-1]) if family else "anonymous"
+        word = next((each for each in words(paper.title) if each.isascii()), "")
+        stem = _ascii(surname) + (str(paper.published.year) if paper.published.year else "") + _ascii(word)
+        stem = stem or "paper"
+        key = stem
+        for letter in _suffixes():
+            if key.lower() not in used:
+                break
+            key = f"{stem}{letter}"
+        used.add(key.lower())
+        keys.append(key)
+    return keys
+
+
+def _suffixes() -> Iterable[str]:
+    number = 0
+    while True:
+        letters, rest = "", number
+        while True:
+            letters = chr(ord("a") + rest % 26) + letters
+            rest = rest // 26 - 1
+            if rest < 0:
+                break
+        yield letters
+        number += 1
+
+
+def _ascii(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]", "", plain)
+
+
+def to_bibtex(papers: Sequence[Paper], keys: Sequence[str]) -> str:
+    """The papers as BibTeX entries."""
+    library = Library([_bibtex_entry(paper, key) for paper, key in zip(papers, keys, strict=True)])
+    return str(write_string(library))
+
+
+def _bibtex_entry(paper: Paper, key: str) -> BibtexEntry:
+    ids = _ids(paper.external_ids)
+    kind = "inproceedings" if re.search(r"proc|conf|workshop|symposium", paper.venue, re.IGNORECASE) else "article"
+    told = (
+        ("title", "{" + _escaped(paper.title) + "}"),
+        ("author", " and ".join(map(_escaped, paper.authors))),
+        ("year", str(paper.published.year or "")),
+        ("booktitle" if kind == "inproceedings" else "journal", _escaped(paper.venue)),
+        ("doi", ids.get("doi", "")),
+        ("eprint", ids.get("arxiv", "")),
+        ("archiveprefix", "arXiv" if ids.get("arxiv") else ""),
+    )
+    return BibtexEntry(
+        kind if paper.venue else "misc", key, [Field(name, value) for name, value in told if value.strip("{}")]
+    )
+
+
+def to_csl(papers: Sequence[Paper], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """The papers as CSL-JSON items."""
+    items = []
+    for paper, key in zip(papers, keys, strict=True):
+        ids = _ids(paper.external_ids)
+        item: dict[str, Any] = {
+            "id": key,
+            "type": "article-journal" if paper.venue else "article",
+            "title": paper.title,
+        }
+        if paper.authors:
+            item["author"] = [{"literal": author} for author in paper.authors]
+        if paper.venue:
+            item["container-title"] = paper.venue
+        if ids.get("doi"):
+            item["DOI"] = ids["doi"]
+        date = paper.published
+        if date.year:
+            parts = [date.year, *([date.month] if date.month else []), *([date.day] if date.month and date.day else [])]
+            item["issued"] = {"date-parts": [parts]}
+        items.append(item)
+    return items
+
+
+def _ids(external_ids: Iterable[ExternalId]) -> dict[str, str]:
+    return {external.scheme: external.value for external in external_ids}
+
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))

@@ -1,0 +1,207 @@
+"""A draft's files to its places: which file is the draft, what it is written in, and what could not be read."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePosixPath
+
+from citewell.manuscripts.bibliography import Bibliography, read_bibtex
+from citewell.manuscripts.flow import Flow, Place, Problem, Source, places
+from citewell.manuscripts.latex import read_latex
+from citewell.manuscripts.markdown import read_markdown
+from citewell.manuscripts.plain import read_plain
+from citewell.manuscripts.word import read_word
+
+MAX_BYTES = 2_000_000
+"""Of all text of a draft: about forty times a long paper. Parsing takes some seconds for that much."""
+MAX_UNPACKED_BYTES = 50_000_000
+"""Of a .docx or .zip when unpacked; said by its directory before anything is unpacked."""
+MAX_PLACES = 500
+"""Places of one draft that are answered; the others are counted."""
+
+
+class Format(Enum):
+    """What a draft is written in."""
+
+    LATEX = "latex"
+    MARKDOWN = "markdown"
+    PLAIN = "plain"
+    WORD = "word"
+
+
+_FORMATS = {
+    ".tex": Format.LATEX,
+    ".ltx": Format.LATEX,
+    ".md": Format.MARKDOWN,
+    ".markdown": Format.MARKDOWN,
+    ".rmd": Format.MARKDOWN,
+    ".qmd": Format.MARKDOWN,
+    ".txt": Format.PLAIN,
+    ".docx": Format.WORD,
+}
+
+
+class UnreadableDraft(Exception):
+    """A draft that cannot be answered at all; `field` says which part of the request, `wanted` what would be right."""
+
+    def __init__(self, field: str, value: object, wanted: str) -> None:
+        super().__init__(f"{field} is {value}; expected {wanted}")
+        self.field, self.value, self.wanted = field, value, wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a draft asks for."""
+
+    main: str
+    title: str
+    abstract: str
+    places: list[Place]
+    left_out: int
+    """Places beyond MAX_PLACES."""
+    bibliography: Bibliography
+    problems: list[Problem]
+
+
+def read_text(text: str, format_: Format | None) -> Draft:
+    """A draft that came as one text."""
+    if len(text) > MAX_BYTES:
+        raise UnreadableDraft("text", f"{len(text)} characters", f"at most {MAX_BYTES}")
+    format_ = format_ or _guessed(text)
+    if format_ is Format.WORD:
+        raise UnreadableDraft("format", "MANUSCRIPT_FORMAT_DOCX", "a .docx among files instead of text")
+    source = Source("", text)
+    return _draft(source, {"": source}, _flow(source, format_, {"": source}), None)
+
+
+def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | None = None) -> Draft:
+    """A draft that came as files: LaTeX with what it includes and its .bib files, or one file of another kind."""
+    files = _unpacked(files)
+    name = _main(files, main)
+    format_ = format_ or _FORMATS.get(PurePosixPath(name).suffix.lower(), Format.PLAIN)
+    sources, problems = _sources(files, name, format_)
+    bibliographies = [source for source in sources.values() if source.name.lower().endswith(".bib")]
+    bibliography = read_bibtex(bibliographies) if bibliographies else None
+    if format_ is Format.WORD:
+        try:
+            source, flow = read_word(name, files[name])
+        except ValueError as error:
+            raise UnreadableDraft(f"files[{name!r}]", error, "a .docx file") from None
+        sources[name] = source
+    else:
+        flow = _flow(sources[name], format_, sources)
+    flow.problems = [*problems, *flow.problems]
+    return _draft(sources[name], sources, flow, bibliography)
+
+
+def _flow(source: Source, format_: Format, sources: Mapping[str, Source]) -> Flow:
+    match format_:
+        case Format.LATEX:
+            return read_latex(source, sources)
+        case Format.MARKDOWN:
+            return read_markdown(source)
+        case _:
+            return read_plain(source)
+
+
+def _draft(main: Source, sources: Mapping[str, Source], flow: Flow, bibliography: Bibliography | None) -> Draft:
+    found = places(flow, sources.values(), bibliography.entries if bibliography else None)
+    bibliography = bibliography or Bibliography()
+    return Draft(
+        main.name,
+        " ".join(flow.title.split()),
+        " ".join(flow.abstract.split()),
+        found[:MAX_PLACES],
+        max(0, len(found) - MAX_PLACES),
+        bibliography,
+        [*flow.problems, *bibliography.problems],
+    )
+
+
+def _guessed(text: str) -> Format:
+    if "\\begin{document}" in text or "\\cite" in text:
+        return Format.LATEX
+    return Format.MARKDOWN if text.startswith(("---\n", "# ")) or "[@" in text else Format.PLAIN
+
+
+def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files, those of archives among them."""
+    found: dict[str, bytes] = {}
+    for name, content in files.items():
+        if name.lower().endswith(".zip"):
+            found |= _of_archive(name, content)
+        else:
+            if name.lower().endswith(".docx"):
+                _of_archive(name, content, unpack=False)
+            found[name] = content
+    return found
+
+
+def _of_archive(name: str, content: bytes, *, unpack: bool = True) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+            if size > MAX_UNPACKED_BYTES:
+                raise UnreadableDraft(
+                    f"files[{name!r}]", f"{size} bytes when unpacked", f"at most {MAX_UNPACKED_BYTES}"
+                )
+            wanted = (".tex", ".ltx", ".bib", ".md", ".markdown", ".rmd", ".qmd", ".txt", ".docx")
+            inside = [each for each in archive.infolist() if each.filename.lower().endswith(wanted)] if unpack else []
+            return {each.filename: archive.read(each) for each in inside}
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError, EOFError) as error:
+        raise UnreadableDraft(f"files[{name!r}]", f"no archive that can be read ({error})", "a .zip or .docx") from None
+
+
+def _main(files: Mapping[str, bytes], named: str) -> str:
+    if named:
+        if named not in files:
+            raise UnreadableDraft("main", repr(named), f"one of {sorted(files)[:20]}")
+        return named
+    drafts = [name for name in files if PurePosixPath(name).suffix.lower() in _FORMATS]
+    whole = [name for name in drafts if name.lower().endswith(".tex") and b"\\begin{document}" in files[name]]
+    candidates = whole or drafts
+    if len(candidates) != 1:
+        raise UnreadableDraft(
+            "main",
+            "empty",
+            f"the name of the draft: it could be any of {sorted(candidates)[:20]}"
+            if candidates
+            else "a file that ends in .tex, .md, .txt or .docx",
+        )
+    return candidates[0]
+
+
+def _sources(files: Mapping[str, bytes], main: str, format_: Format) -> tuple[dict[str, Source], list[Problem]]:
+    """The text files; what is no UTF-8 is read as Latin-1 and told, what is binary is refused."""
+    sources: dict[str, Source] = {}
+    problems: list[Problem] = []
+    size = 0
+    for name, content in files.items():
+        if format_ is Format.WORD and name == main:
+            continue
+        size += len(content)
+        if size > MAX_BYTES:
+            raise UnreadableDraft("files", f"more than {size} bytes of text", f"at most {MAX_BYTES}")
+        if b"\0" in content:
+            if name == main:
+                raise UnreadableDraft(f"files[{name!r}]", "binary", "a text file")
+            problems.append(Problem(name, 1, 1, "a binary file; it was left out"))
+            continue
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            text = content.decode("latin-1")
+            line = content.count(b"\n", 0, error.start) + 1
+            column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+            problems.append(Problem(name, line, column, "no UTF-8; the file was read as Latin-1"))
+        sources[name] = Source(name, text)
+    return sources, problems
+
+
+def own_entries(draft: Draft, place: Place) -> Sequence[str]:
+    """The keys of a place that the bibliography knows."""
+    return [key for key in place.own_keys if key in draft.bibliography.entries]

@@ -1,0 +1,204 @@
+"""LaTeX drafts, read by pylatexenc."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pylatexenc.latex2text import LatexNodes2Text
+from pylatexenc.latexwalker import (
+    LatexCommentNode,
+    LatexEnvironmentNode,
+    LatexGroupNode,
+    LatexMacroNode,
+    LatexMathNode,
+    LatexWalker,
+    LatexWalkerError,
+    LatexWalkerParseError,
+    get_default_latex_context_db,
+)
+from pylatexenc.macrospec import MacroSpec
+
+from citewell.manuscripts.flow import Citation, Flow, Problem, Prose, Source
+from citewell.manuscripts.marks import marked_prose
+
+_CITING = frozenset(
+    f"{name}{rest}"
+    for name in ("cite", "Cite")
+    for rest in ("", "p", "t", "alp", "alt", "author", "year", "yearpar", "num")
+) | {
+    *("parencite", "Parencite", "textcite", "Textcite", "autocite", "Autocite", "footcite", "footcitetext"),
+    *("smartcite", "supercite", "fullcite", "newcite", "shortcite"),
+}
+_OF_WHAT_IS_CITED = frozenset({"citeauthor", "citeyear", "citeyearpar", "fullcite"})
+"""They name what another \\cite cites; nobody looks for a paper there."""
+_LEFT_OUT = frozenset({"documentclass", "usepackage", "bibliography", "bibliographystyle", "addbibresource", "nocite"})
+_INCLUDING = frozenset({"input", "include", "subfile"})
+MAX_NESTING = 200
+"""Groups in groups; the parser would run out of stack at some thousand."""
+MAX_FILES = 200
+
+# The parser logs what it forgives; we tell it by line and column instead.
+logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
+
+_to_text = LatexNodes2Text(strict_latex_spaces=False, keep_comments=False)
+
+
+def _context_db() -> Any:
+    db = get_default_latex_context_db()
+    db.add_context_category("citewell", macros=[MacroSpec(name, "*[[{") for name in sorted(_CITING)], prepend=True)
+    return db
+
+
+_DB = _context_db()
+
+
+def read_latex(main: Source, files: Mapping[str, Source]) -> Flow:
+    """The draft in `main`, with what it includes from the other files."""
+    reader = _Reader(files)
+    reader.read(main)
+    return reader.flow
+
+
+class _Reader:
+    def __init__(self, files: Mapping[str, Source]) -> None:
+        self.flow = Flow()
+        self._files = files
+        self._open: list[str] = []
+        self._read = 0
+
+    def read(self, source: Source) -> None:
+        self._read += 1
+        if deep := _too_deep(source.text):
+            self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
+            return
+        self._report_errors(source)
+        self._open.append(source.name)
+        nodes = LatexWalker(source.text, latex_context=_DB, tolerant_parsing=True).get_latex_nodes()[0]
+        document = _environment(nodes, "document")
+        if document is not None:
+            self._preamble(nodes)
+        self._nodes(source, document.nodelist if document is not None else nodes)
+        self._open.pop()
+
+    def _report_errors(self, source: Source) -> None:
+        """The first error as the strict parser sees it; the tolerant one then reads what there is."""
+        try:
+            LatexWalker(source.text, latex_context=_DB, tolerant_parsing=False).get_latex_nodes()
+        except LatexWalkerParseError as error:
+            message = str(error.msg).splitlines()[0]
+            self.flow.problems.append(Problem(source.name, error.lineno or 1, (error.colno or 0) + 1, message))
+        except LatexWalkerError as error:
+            self.flow.problems.append(Problem(source.name, 1, 1, str(error).splitlines()[0]))
+
+    def _preamble(self, nodes: list[Any]) -> None:
+        for node in nodes:
+            if isinstance(node, LatexMacroNode) and node.macroname == "title":
+                self.flow.title = _text(_arguments(node)[-1:])
+
+    def _nodes(self, source: Source, nodes: list[Any]) -> None:
+        for node in nodes:
+            if node is not None:
+                self._node(source, node)
+
+    def _node(self, source: Source, node: Any) -> None:
+        if isinstance(node, LatexCommentNode):
+            return
+        if isinstance(node, LatexMacroNode):
+            self._macro(source, node)
+        elif isinstance(node, LatexEnvironmentNode):
+            self._environment(source, node)
+        elif isinstance(node, LatexGroupNode):
+            self._nodes(source, node.nodelist)
+        elif isinstance(node, LatexMathNode):
+            self._prose(source, node, _text([node]))
+        else:
+            self._prose(source, node, _text([node]))
+
+    def _prose(self, source: Source, node: Any, text: str) -> None:
+        # Only plain characters stand in the source as they do in the text, so only there can a mark be located.
+        located = source.text[node.pos : node.pos + node.len] == text
+        self.flow.pieces += marked_prose(text, source.name, node.pos) if located else [Prose(text)]
+
+    def _macro(self, source: Source, node: Any) -> None:
+        name = node.macroname
+        arguments = _arguments(node)
+        if name in _CITING:
+            if name in _OF_WHAT_IS_CITED:
+                return
+            keys = _raw(source, arguments[-1]) if arguments else ""
+            found = tuple(key.strip() for key in keys.split(",")) if keys.strip() else ()
+            self.flow.pieces.append(Citation(source.name, node.pos, node.len, found))
+        elif name in _INCLUDING:
+            self._include(source, node, arguments)
+        elif name == "title":
+            self.flow.title = _text(arguments[-1:])
+        elif name == "bibitem" and arguments:
+            self.flow.defined_keys.add(_raw(source, arguments[-1]).strip())
+        elif name in _LEFT_OUT:
+            return
+        elif any(isinstance(argument, LatexGroupNode) for argument in arguments) and "cite" in _raw(source, node):
+            self._nodes(source, arguments)
+        elif name in ("section", "subsection", "subsubsection", "paragraph", "par", "item", "\\"):
+            self.flow.pieces.append(Prose(f" {_text(arguments[-1:])} "))
+        else:
+            self.flow.pieces.append(Prose(_text([node])))
+
+    def _include(self, source: Source, node: Any, arguments: list[Any]) -> None:
+        name = _raw(source, arguments[-1]).strip() if arguments else ""
+        found = next((self._files[each] for each in (name, f"{name}.tex") if each in self._files), None)
+        if found is None:
+            self._problem(source, node.pos, f"\\{node.macroname}{{{name}}} names a file that was not sent")
+        elif found.name in self._open:
+            self._problem(source, node.pos, f"\\{node.macroname}{{{name}}} includes a file into itself")
+        elif self._read >= MAX_FILES:
+            self._problem(source, node.pos, f"more than {MAX_FILES} files are included; {name!r} was left out")
+        else:
+            self.read(found)
+
+    def _environment(self, source: Source, node: Any) -> None:
+        if node.environmentname == "abstract":
+            self.flow.abstract = _text(node.nodelist).strip()
+        self._nodes(source, node.nodelist)
+        self.flow.pieces.append(Prose(" "))
+
+    def _problem(self, source: Source, offset: int, message: str) -> None:
+        self.flow.problems.append(Problem(source.name, *source.line_and_column(offset), message))
+
+
+def _arguments(node: Any) -> list[Any]:
+    """The arguments that were given, in their order."""
+    given = node.nodeargd.argnlist if node.nodeargd is not None else None
+    return [argument for argument in given or () if argument is not None]
+
+
+def _raw(source: Source, node: Any) -> str:
+    """The source of a node, without the braces of a group."""
+    text = source.text[node.pos : node.pos + node.len]
+    return text[1:-1] if isinstance(node, LatexGroupNode) else text
+
+
+def _text(nodes: list[Any]) -> str:
+    return str(_to_text.nodelist_to_text(nodes)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _environment(nodes: list[Any], name: str) -> Any:
+    return next((n for n in nodes if isinstance(n, LatexEnvironmentNode) and n.environmentname == name), None)
+
+
+def _too_deep(text: str) -> int:
+    """Where braces or environments are nested too deeply; 0 = nowhere."""
+    depth = at = 0
+    while at < len(text):
+        if text[at] == "\\":
+            depth += text.startswith("\\begin{", at) - text.startswith("\\end{", at)
+            at += 1  # what is escaped opens nothing
+        elif text[at] in "{[":
+            depth += 1
+        elif text[at] in "}]":
+            depth = max(depth - 1, 0)
+        if depth > MAX_NESTING:
+            return at
+        at += 1
+    return 0

@@ -1,0 +1,83 @@
+"""Markdown drafts with Pandoc's citations; markdown-it tells prose from code."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+import yaml
+from markdown_it import MarkdownIt
+
+from citewell.manuscripts.flow import Citation, Flow, Piece, Problem, Prose, Source
+from citewell.manuscripts.marks import marked_prose
+
+_KEY = r"@(?:\{[^{}\s]*\}|[\w?](?:[\w:.#$%&+?<>~/-]*[\w?])?|\?+)?"
+# A bracket whose content names keys ("[see @a, p. 3; @b]", "[@?]", "[@]"), a bare key ("@a says"), or code.
+_CITATION = re.compile(
+    rf"(?P<code>`+)|(?P<bracket>\[[^\[\]]*?-?{_KEY}[^\[\]]*\])|(?<![\w@])(?P<bare>-?@[\w][\w:.#$%&+?<>~/-]*\w)"
+)
+_KEYS = re.compile(rf"(?<!\w)-?({_KEY})")
+_CODE = frozenset({"fence", "code_block", "html_block"})
+
+
+def read_markdown(source: Source) -> Flow:
+    """Title and abstract come from the front matter, else from the first heading and a section "Abstract"."""
+    flow = Flow()
+    body = _front_matter(source, flow)
+    line_starts = [0, *accumulate(len(line) for line in source.text.splitlines(keepends=True))]
+    first_line = source.text[:body].count("\n")
+    heading, in_abstract = "", False
+    for token in MarkdownIt("commonmark").enable("table").parse(source.text[body:]):
+        if token.type == "heading_open":
+            heading = token.tag
+        elif token.type == "heading_close":
+            heading = ""
+        elif token.type == "inline" and token.map is not None:
+            start, end = (line_starts[min(first_line + line, len(line_starts) - 1)] for line in token.map)
+            text = source.text[start:end]
+            if heading:
+                in_abstract = token.content.strip(" .:").lower() == "abstract"
+                flow.title = flow.title or (token.content.strip() if heading == "h1" and not in_abstract else "")
+            elif in_abstract and not flow.abstract:
+                flow.abstract = token.content.strip()
+            flow.pieces += [*_pieces(text, source.name, start), Prose("\n\n")]
+        elif token.type in _CODE:
+            flow.pieces.append(Prose(" "))
+    return flow
+
+
+def _front_matter(source: Source, flow: Flow) -> int:
+    """Reads title and abstract of the YAML block at the top; where the text behind it begins."""
+    match = re.match(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*\r?$\n?", source.text, re.DOTALL | re.MULTILINE)
+    if match is None:
+        return 0
+    try:
+        told = yaml.safe_load(match[1])
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line, column = (mark.line + 2, mark.column + 1) if mark else (1, 1)
+        flow.problems.append(Problem(source.name, line, column, "the front matter is no valid YAML; it was left out"))
+        return match.end()
+    if isinstance(told, dict):
+        flow.title, flow.abstract = (str(told.get(name) or "").strip() for name in ("title", "abstract"))
+    return match.end()
+
+
+def _pieces(text: str, file: str, offset: int) -> list[Piece]:
+    """A paragraph's prose and citations. What stands between backticks is code and cites nothing."""
+    pieces: list[Piece] = []
+    at = end = 0
+    while match := _CITATION.search(text, at):
+        at = match.end()
+        if ticks := match["code"]:
+            closing = re.compile(rf"(?<!`){ticks}(?!`)").search(text, at)
+            if closing:
+                pieces += marked_prose(text[end : match.start()], file, offset + end)
+                pieces.append(Prose(text[match.end() : closing.start()]))
+                at = end = closing.end()
+            continue
+        keys = tuple(key.strip("@{}") for key in _KEYS.findall(match.group()) if key)
+        pieces += marked_prose(text[end : match.start()], file, offset + end)
+        pieces.append(Citation(file, offset + match.start(), len(match.group()), keys))
+        end = at
+    return [*pieces, *marked_prose(text[end:], file, offset + end)]

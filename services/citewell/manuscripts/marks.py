@@ -1,0 +1,23 @@
+"""Marks that stand for a missing citation in any kind of prose: [?], [CITATION], [@?], TARGETCIT."""
+
+from __future__ import annotations
+
+import re
+
+from citewell.manuscripts.flow import Citation, Piece, Prose
+from citewell.scholarly.contexts import OTHER, TARGET
+
+_MARK = re.compile(rf"\[\s*(?:\?+|CITATION(?:\s+NEEDED)?|@\?+)\s*\]|\b{TARGET}\b|\b{OTHER}\b", re.IGNORECASE)
+
+
+def marked_prose(text: str, file: str, offset: int) -> list[Piece]:
+    """Prose with its marks as citations. `offset` is where the text begins in its file."""
+    pieces: list[Piece] = []
+    end = 0
+    for mark in _MARK.finditer(text):
+        pieces.append(Prose(text[end : mark.start()]))
+        other = mark.group().upper() == OTHER
+        pieces.append(Citation(file, offset + mark.start(), len(mark.group()), (OTHER,) if other else ()))
+        end = mark.end()
+    pieces.append(Prose(text[end:]))
+    return [piece for piece in pieces if not isinstance(piece, Prose) or piece.text]

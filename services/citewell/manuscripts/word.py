@@ -1,0 +1,32 @@
+"""Word drafts (.docx), read by python-docx. Offsets are of the extracted text: its paragraphs, a line each."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import docx
+
+from citewell.manuscripts.flow import Flow, Source
+from citewell.manuscripts.marks import marked_prose
+
+
+def read_word(name: str, content: bytes) -> tuple[Source, Flow]:
+    """The text of the document and what was found in it; ValueError for what is no Word document."""
+    try:
+        document = docx.Document(io.BytesIO(content))
+        paragraphs = [
+            (paragraph.style.name if paragraph.style else "", paragraph.text) for paragraph in document.paragraphs
+        ]
+    except (KeyError, ValueError, zipfile.BadZipFile, AttributeError, SyntaxError, OSError) as error:
+        raise ValueError(f"no Word document ({type(error).__name__}: {error})") from None
+    source = Source(name, "\n".join(text for _, text in paragraphs))
+    flow = Flow(pieces=marked_prose(source.text, name, 0))
+    flow.title = next((text.strip() for style, text in paragraphs if style == "Title" and text.strip()), "")
+    for number, (style, text) in enumerate(paragraphs):
+        if text.strip(" .:").lower() == "abstract":
+            flow.abstract = next((later.strip() for _, later in paragraphs[number + 1 :] if later.strip()), "")
+            break
+        if not flow.title and style == "Heading 1":
+            flow.title = text.strip()
+    return source, flow

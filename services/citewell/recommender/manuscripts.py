@@ -1,0 +1,145 @@
+"""RecommendManuscript: a draft's places, answered as they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
+from citewell.manuscripts.flow import Place
+from citewell.recommender.queries import DEFAULT_TOP_K
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.runtime.errors import InvalidField
+from citewell.scholarly.limits import MAX_TOP_K
+from citewell.types.messages import paper_from_message
+from citewell.types.v1 import paper_pb2
+
+Answering = Callable[[messages.RecommendRequest], Awaitable[messages.RecommendResult]]
+
+_FORMATS = {
+    messages.MANUSCRIPT_FORMAT_UNSPECIFIED: None,
+    messages.MANUSCRIPT_FORMAT_LATEX: Format.LATEX,
+    messages.MANUSCRIPT_FORMAT_MARKDOWN: Format.MARKDOWN,
+    messages.MANUSCRIPT_FORMAT_PLAIN: Format.PLAIN,
+    messages.MANUSCRIPT_FORMAT_DOCX: Format.WORD,
+}
+
+
+async def answer_manuscript(
+    request: messages.RecommendManuscriptRequest, answering: Answering, in_flight: int
+) -> AsyncGenerator[messages.RecommendManuscriptResponse, None]:
+    """The outline, then every place as it is ready. Places that cite nothing yet go first, then in reading order.
+
+    A caller that leaves closes the stream; what is still in flight is then cancelled.
+    """
+    draft = await asyncio.to_thread(_read, request)
+    yield messages.RecommendManuscriptResponse(outline=_outline(draft, request))
+    numbered = sorted(enumerate(draft.places), key=lambda each: bool(each[1].own_keys))
+    waiting = iter(numbered)
+    async with _cancelled_at_the_end() as running:
+
+        def start_one() -> None:
+            for number, place in waiting:
+                running.add(asyncio.create_task(_answer_place(request, draft, number, place, answering)))
+                return
+
+        for _ in range(in_flight):
+            start_one()
+        while running:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                running.discard(task)
+                start_one()
+                yield task.result()
+
+
+@asynccontextmanager
+async def _cancelled_at_the_end() -> AsyncIterator[set[asyncio.Task[messages.RecommendManuscriptResponse]]]:
+    running: set[asyncio.Task[messages.RecommendManuscriptResponse]] = set()
+    try:
+        yield running
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _read(request: messages.RecommendManuscriptRequest) -> Draft:
+    if request.format not in _FORMATS:
+        raise InvalidField("format", request.format, "a known format")
+    if bool(request.text.strip()) == bool(request.files):
+        raise InvalidField("text", "given beside files" if request.files else "", "the draft as text, or as files")
+    names = [file.name for file in request.files]
+    if len(set(names)) < len(names):
+        raise InvalidField("files", sorted(name for name in set(names) if names.count(name) > 1), "each name once")
+    format_ = _FORMATS[request.format]
+    try:
+        if request.files:
+            return read_files({file.name: file.content for file in request.files}, request.main, format_)
+        return read_text(request.text, format_)
+    except UnreadableDraft as error:
+        raise InvalidField(error.field, error.value, error.wanted) from None
+
+
+def _outline(draft: Draft, request: messages.RecommendManuscriptRequest) -> messages.ManuscriptOutline:
+    return messages.ManuscriptOutline(
+        title=request.title or draft.title,
+        abstract=request.abstract or draft.abstract,
+        places=len(draft.places),
+        places_left_out=draft.left_out,
+        problems=[
+            messages.ManuscriptProblem(file=each.file, line=each.line, column=each.column, message=each.message)
+            for each in draft.problems
+        ],
+    )
+
+
+async def _answer_place(
+    request: messages.RecommendManuscriptRequest, draft: Draft, number: int, place: Place, answering: Answering
+) -> messages.RecommendManuscriptResponse:
+    top_k = request.options.top_k or DEFAULT_TOP_K
+    options = messages.Options()
+    options.CopyFrom(request.options)
+    # What the place cites already is left out behind the ranking, so as many more are asked for.
+    options.top_k = min(top_k + len(place.own_keys), MAX_TOP_K)
+    options.view = paper_pb2.PAPER_VIEW_FULL  # other ids, to recognise what the draft cites
+    query = messages.Query(
+        context=place.context, title=request.title or draft.title, abstract=request.abstract or draft.abstract
+    )
+    result = await answering(messages.RecommendRequest(query=query, options=options))
+    answer = messages.RecommendManuscriptResponse(
+        place=number,
+        offset=place.citation.offset,
+        length=place.citation.length,
+        context=place.context,
+        file=place.citation.file,
+        line=place.line,
+        column=place.column,
+        own_keys=place.own_keys,
+        result=result,
+    )
+    if result.HasField("response"):
+        _mark_what_is_cited(answer, draft, place, top_k, full=request.options.view == paper_pb2.PAPER_VIEW_FULL)
+    return answer
+
+
+def _mark_what_is_cited(
+    answer: messages.RecommendManuscriptResponse, draft: Draft, place: Place, top_k: int, *, full: bool
+) -> None:
+    """Leaves out what the place cites itself, and tells what the draft cites elsewhere."""
+    response = answer.result.response
+    kept: list[messages.Item] = []
+    for item in response.items:
+        keys = draft.bibliography.keys_of(paper_from_message(item.paper))
+        if set(keys) & set(place.own_keys) or len(kept) == top_k:
+            continue
+        if keys:
+            answer.cited_elsewhere.append(messages.CitedElsewhere(paper_id=item.paper.id, keys=keys))
+        if not full:
+            item.paper.ClearField("abstract")
+        item.rank = len(kept) + 1
+        kept.append(item)
+    kept = [messages.Item.FromString(item.SerializeToString()) for item in kept]
+    del response.items[:]
+    response.items.extend(kept)

@@ -1,0 +1,231 @@
+"""Drafts: which places are found, what stands around them, and what is said of what cannot be read."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import docx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citewell.manuscripts.bibliography import new_keys, read_bibtex, to_bibtex, to_csl
+from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
+from citewell.manuscripts.flow import Source
+from citewell.scholarly.contexts import count_targets
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.papers import ExternalId, Paper
+
+LATEX = r"""\documentclass{article}
+\title{Parsing \emph{in the wild}}
+\begin{document}
+\begin{abstract}We parse $x$.\end{abstract}
+Grammars are old~\citep{knuth1968}. % \cite{?} in a comment
+Learned parsers need none \cite{?}, and others~\citet[see][p. 3]{knuth1968, unknown} agree.
+\verb|\cite{}| is code. \textbf{Bold claims \cite{}} need support.
+\input{sections/more}
+\end{document}
+"""
+MORE = "More work exists [CITATION]."
+BIB = "@article{knuth1968, title={Semantics of Context-Free Languages}, year=1968}"
+
+
+def files(**more: bytes) -> dict[str, bytes]:
+    return {"draft.tex": LATEX.encode(), "sections/more.tex": MORE.encode(), "refs.bib": BIB.encode(), **more}
+
+
+def at(draft: Draft, sources: dict[str, bytes]) -> list[str]:
+    """What stands in the files where the places are said to be."""
+    cited = [place.citation for place in draft.places]
+    return [sources[one.file].decode()[one.offset : one.offset + one.length] for one in cited]
+
+
+def test_latex_places_are_found_where_they_stand() -> None:
+    draft = read_files(files())
+    assert at(draft, files()) == [
+        r"\cite{?}",
+        r"\citet[see][p. 3]{knuth1968, unknown}",
+        r"\cite{}",
+        "[CITATION]",
+    ]
+    assert (draft.title, draft.abstract) == ("Parsing in the wild", "We parse x.")
+    assert [(place.citation.file, place.line, place.column) for place in draft.places][-1] == (
+        "sections/more.tex",
+        1,
+        18,
+    )
+    assert draft.places[1].own_keys == ("knuth1968",)
+    assert not draft.problems
+
+
+def test_a_context_has_one_target_and_names_other_citations() -> None:
+    first = read_files(files()).places[0]
+    assert "Learned parsers need none TARGETCIT , and others OTHERCIT agree." in first.context
+    assert "Grammars are old OTHERCIT ." in first.context
+    assert "in a comment" not in first.context
+
+
+def test_without_a_bibliography_every_real_key_is_known() -> None:
+    draft = read_text(r"As \cite{smith} and \cite{?} say.", None)
+    assert [place.citation.keys for place in draft.places] == [("?",)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "line", "says"),
+    [
+        ("\\begin{document}\nfine \\cite{?}\n{ open\n\\end{document}\n", 4, "closing"),
+        ("\\begin{document}\n\\input{gone} and \\cite{?}\n\\end{document}\n", 2, "names a file that was not sent"),
+    ],
+)
+def test_broken_latex_is_told_by_line_and_the_rest_is_read(broken: str, line: int, says: str) -> None:
+    draft = read_text(broken, Format.LATEX)
+    assert len(draft.places) == 1
+    assert any(problem.line == line and says in problem.message.lower() for problem in draft.problems), draft.problems
+
+
+def test_a_file_that_includes_itself_is_read_once() -> None:
+    draft = read_files({"a.tex": rb"\begin{document}\input{a} \cite{}\end{document}"})
+    assert len(draft.places) == 1
+    assert "into itself" in draft.problems[0].message
+
+
+def test_groups_nested_too_deeply_are_told() -> None:
+    draft = read_text("\\begin{document}" + "{" * 5000 + "}" * 5000, Format.LATEX)
+    assert "nested" in draft.problems[0].message
+
+
+def test_a_broken_entry_of_a_bibliography_is_told_and_the_others_count() -> None:
+    bibliography = read_bibtex([Source("refs.bib", "@book{x, title={open\n" + BIB)])
+    assert list(bibliography.entries) == ["knuth1968"]
+    assert bibliography.problems[0].line == 1
+
+
+def test_markdown_places_title_and_abstract() -> None:
+    text = (
+        "---\ntitle: A draft\nabstract: |\n  We parse.\n---\n\n# Introduction\n\nAs [@knuth1968; see @gone, p. 3] and "
+        "@?\nsay, `[@code]` does not.\n\n```\n[@fence]\n```\n\n- a point [@?]\n- another [?]\n"
+    )
+    sources = {"draft.md": text.encode(), "refs.bib": BIB.encode()}
+    draft = read_files(sources)
+    assert at(draft, sources) == ["[@knuth1968; see @gone, p. 3]", "[@?]", "[?]"]
+    assert (draft.title, draft.abstract) == ("A draft", "We parse.")
+
+
+def test_front_matter_that_is_no_yaml_is_told() -> None:
+    draft = read_text("---\ntitle: [a\n---\n\n# Real title\n\nText [@?].\n", Format.MARKDOWN)
+    assert draft.title == "Real title"
+    assert "YAML" in draft.problems[0].message
+
+
+def test_plain_text() -> None:
+    text = "A title\n\nAbstract\nWe parse.\n\nParsers [?] need TARGETCIT and OTHERCIT."
+    draft = read_text(text, Format.PLAIN)
+    assert (draft.title, draft.abstract, len(draft.places)) == ("A title", "We parse.", 2)
+    assert count_targets(draft.places[0].context) == 1
+
+
+def test_word() -> None:
+    document = docx.Document()
+    document.add_heading("A title", 0)
+    document.add_paragraph("Abstract")
+    document.add_paragraph("We parse.")
+    document.add_paragraph("Parsers are good [CITATION].")
+    written = io.BytesIO()
+    document.save(written)
+    draft = read_files({"draft.docx": written.getvalue()})
+    assert (draft.title, draft.abstract) == ("A title", "We parse.")
+    assert [(place.line, place.column) for place in draft.places] == [(4, 18)]
+
+
+def test_an_archive_is_unpacked_and_a_bomb_is_refused() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files().items():
+            archive.writestr(name, content)
+    assert len(read_files({"draft.zip": packed.getvalue()}).places) == 4
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b"\0" * 60_000_000)
+    for name in ("draft.zip", "draft.docx"):
+        with pytest.raises(UnreadableDraft, match="60000000 bytes when unpacked"):
+            read_files({name: bomb.getvalue()})
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"draft.tex": b"\0binary"}, "draft.tex"),
+        ({"draft.docx": b"no archive"}, "draft.docx"),
+        ({"a.tex": b"", "b.tex": b""}, "main"),
+        ({"picture.png": b""}, "main"),
+        ({"draft.txt": b"x" * 2_000_001}, "files"),
+    ],
+)
+def test_unreadable_drafts_name_the_file(sent: dict[str, bytes], field: str) -> None:
+    with pytest.raises(UnreadableDraft, match=field):
+        read_files(sent)
+
+
+def test_latin_1_is_read_and_told() -> None:
+    draft = read_files({"draft.tex": "Erdős? No: Müller \\cite{?}".encode("latin-1", "replace")})
+    assert (len(draft.places), draft.problems[0].line) == (1, 1)
+
+
+@pytest.mark.parametrize("format_", [Format.LATEX, Format.MARKDOWN, Format.PLAIN])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_edited_drafts_never_crash_and_offsets_hold(format_: Format, data: st.DataObject) -> None:
+    text = LATEX + "\n# Head\n\nA [@?] b [?] `c`\n" + MORE
+    for _ in range(data.draw(st.integers(0, 6))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 30)))
+        new = data.draw(
+            st.one_of(st.text(max_size=8), st.sampled_from(["{", "}", "\\cite{", "$", "[@", "`", "\\begin{x}"]))
+        )
+        text = text[:start] + new + text[end:]
+    draft = read_text(text, format_)
+    for place in draft.places:
+        assert count_targets(place.context) == 1
+        mark = text[place.citation.offset : place.citation.offset + place.citation.length]
+        assert mark.startswith(("\\", "[", "@", "-@")) or mark.upper() == "TARGETCIT", mark
+
+
+PAPERS = [
+    Paper(id="p1", title="The {Great} Parser", authors=("Ana Müller",), published=PartialDate(2020, 5)),
+    Paper(
+        id="p2", title="The Great Parser", authors=("Müller, Ana",), published=PartialDate(2020), venue="Proc. of X & Y"
+    ),
+    Paper(id="p3", title="Semantics of context free language", external_ids=(ExternalId("doi", "10.1234/ABC"),)),
+]
+
+
+def test_new_keys_are_stable_and_clash_with_none() -> None:
+    assert new_keys(PAPERS, ["Muller2020great"]) == ["muller2020greata", "muller2020greatb", "anonymoussemantic"]
+    assert new_keys(PAPERS[:1], []) == ["muller2020great"]
+
+
+def test_bibtex_out_is_read_back_as_the_same_papers() -> None:
+    keys = new_keys(PAPERS, [])
+    bibliography = read_bibtex([Source("out.bib", to_bibtex(PAPERS, keys))])
+    assert not bibliography.problems
+    assert list(bibliography.entries) == keys
+    assert bibliography.keys_of(PAPERS[2]) == [keys[2]]
+    # Two papers of one title cannot be told apart by it: both entries are named.
+    assert bibliography.keys_of(PAPERS[1]) == keys[:2]
+
+
+def test_a_paper_is_recognised_by_doi_arxiv_id_or_title() -> None:
+    told = (
+        "@misc{d, doi={https://doi.org/10.1234/abc}}\n@misc{a, eprint={2001.00001v2}, archiveprefix={arXiv}}\n"
+        "@misc{t, title={Semantics of {Context-Free} \\emph{Languages}}}\n"
+    )
+    bibliography = read_bibtex([Source("x.bib", told)])
+    arxiv = Paper(id="p", title="Other", external_ids=(ExternalId("arxiv", "2001.00001"),))
+    assert bibliography.keys_of(PAPERS[2]) == ["d", "t"]
+    assert bibliography.keys_of(arxiv) == ["a"]
+
+
+def test_csl_json() -> None:
+    item = to_csl(PAPERS, ["a", "b", "c"])[0]
+    assert (item["id"], item["title"], item["issued"]) == ("a", "The {Great} Parser", {"date-parts": [[2020, 5]]})
