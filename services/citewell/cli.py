@@ -35,6 +35,7 @@ COMMANDS = {
     "status": Entry("Tells whether they serve, where, and what they hold."),
     "demo": Entry("Shows the whole system at work on an invented corpus, and stops everything again."),
     "recommend": Entry("Recommends what to cite at a marked place, and says why."),
+    "manuscript": Entry("Shows what to cite at each open place of a draft, and writes it into a copy."),
     "publish": Entry("Publishes papers or retractions, one JSON object a line."),
     "load": Entry("Loads a corpus of papers and citation contexts from files."),
     "demo-corpus": Entry("Invents a corpus whose right answers are known."),

@@ -239,10 +239,3 @@ def test_a_context_longer_than_the_window_is_cut_around_its_marker(running: Runn
     assert [each.reason for each in answer.degraded] == ["CONTEXT_CUT"]
     plain = {item.paper.id for item in running.client.recommend(asked, messages.Options(rerank=False)).items}
     assert plain & {item.paper.id for item in answer.items}  # what stands around the marker still decides
-
-
-def test_a_manuscript_is_not_read_yet_and_says_what_works(running: Running) -> None:
-    with pytest.raises(grpc.RpcError) as error:
-        list(running.client.recommender.RecommendManuscript(messages.RecommendManuscriptRequest(), timeout=DEADLINE))
-    assert Refusal.of(error.value).code == "UNIMPLEMENTED"
-    assert "RecommendBatch" in Refusal.of(error.value).message

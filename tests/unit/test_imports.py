@@ -26,10 +26,12 @@ ALLOWED = {
     "inference": set(),
     "corpora": {"scholarly"},
     "demo": {"scholarly"},
+    "manuscripts": {"scholarly"},
     **{service: VOCABULARY | {"inference"} for service in SERVICES},
+    "recommender": VOCABULARY | {"manuscripts"},
     "client": VOCABULARY,
     "lab": VOCABULARY | SERVICES | {"corpora", "inference"},
-    "commands": VOCABULARY | {"client", "corpora", "demo"},
+    "commands": VOCABULARY | {"client", "corpora", "demo", "manuscripts"},
     "cli": {"commands", "runtime"},
 }
 # `citewell topics` is the one command that does not go through a service: it prepares the broker for ingestion.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -74,6 +74,12 @@ class _Method(Protocol):
     ) -> Awaitable[Any]: ...
 
 
+class _StreamMethod(Protocol):
+    """A method of an aio stub that answers with a stream."""
+
+    def __call__(self, request: Any, /, *, timeout: float | None = None, metadata: Any = None) -> Any: ...
+
+
 def open_channel(address: str, tls: TlsClient | None = None, max_message_megabytes: int = 32) -> grpc.aio.Channel:
     """A channel to a service; connects when first used and again after a loss."""
     options: list[tuple[str, str | int]] = [
@@ -111,6 +117,23 @@ async def invoke(
         raise from_rpc_error(error, stage) from None
     except asyncio.InvalidStateError as error:  # the channel was closed under the call
         raise Unavailable(f"{stage}: the channel is closed", stage=stage) from error
+
+
+async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGenerator[Any, None]:
+    """Each answer of a server-streaming call within what is left of the caller's deadline, errors as of our tree.
+
+    Closing the generator cancels the call.
+    """
+    seconds = deadlines.budget(stage)
+    timeout = None if math.isinf(seconds) else seconds
+    call = method(request, timeout=timeout, metadata=tuple(telemetry.trace_headers().items()))
+    try:
+        async for answer in call:
+            yield answer
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error, stage) from None
+    finally:
+        call.cancel()
 
 
 async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "") -> None:

@@ -1,0 +1,180 @@
+"""`citewell manuscript`: what to cite at every open place of a draft."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from google.protobuf.json_format import MessageToJson
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from citewell.commands.calls import AddressOption, DataOption, TimeoutOption, channel_to, run
+from citewell.commands.stack import DEFAULT_DATA
+from citewell.manuscripts.applying import Choice, apply_choices
+from citewell.manuscripts.bibliography import new_keys, read_bibtex, to_bibtex, to_csl
+from citewell.manuscripts.flow import Source
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
+from citewell.runtime.channels import answers as answers_of
+from citewell.runtime.errors import InvalidField
+from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.papers import Paper
+from citewell.types.messages import date_to_message, paper_from_message
+from citewell.types.v1 import paper_pb2
+
+
+def manuscript(
+    draft: Annotated[
+        Path,
+        typer.Argument(help="A .tex, .md, .txt, .docx or .zip file. LaTeX includes are read beside it.", exists=True),
+    ],
+    bib: Annotated[
+        list[Path] | None, typer.Option(help="A .bib file of the draft; may be repeated.", exists=True)
+    ] = None,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers a place, 1 to 100.")] = 3,
+    before: Annotated[str, typer.Option(help="Only papers before this date: YYYY, YYYY-MM or YYYY-MM-DD.")] = "",
+    rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates.")] = True,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            help="Writes a copy of the draft into this new folder, with the best paper cited at each place, and "
+            "citewell.bib with its entries."
+        ),
+    ] = None,
+    bibtex: Annotated[Path | None, typer.Option(help="Writes BibTeX of all suggested papers to this file.")] = None,
+    csl: Annotated[Path | None, typer.Option(help="Writes CSL-JSON of all suggested papers to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Every answer as one line of JSON.")] = False,
+    data: DataOption = DEFAULT_DATA,
+    address: AddressOption = "",
+    timeout: TimeoutOption = 600.0,
+) -> None:
+    """Shows what to cite at each place where a citation is missing: \\cite{}, \\cite{?}, unknown keys, [?], [@?]."""
+    files = _files(draft, bib or [])
+    if apply and (draft.suffix in (".docx", ".zip") or apply.exists()):
+        raise InvalidField("--apply", apply, "a new folder, for a draft in LaTeX, Markdown or plain text")
+    options = messages.Options(top_k=top_k, rerank=rerank, view=paper_pb2.PAPER_VIEW_FULL)
+    if before:
+        try:
+            options.filter.published_before.CopyFrom(date_to_message(PartialDate.parse(before)))
+        except ValueError as error:
+            raise InvalidField("--before", before, f"a date ({error})") from None
+    request = messages.RecommendManuscriptRequest(
+        files=[messages.ManuscriptFile(name=name, content=content) for name, content in files.items()],
+        main=draft.name if draft.suffix != ".zip" else "",
+        options=options,
+    )
+    console = Console(highlight=False, stderr=as_json)
+    answers = run(_ask(request, data, address, console, as_json=as_json), timeout)
+    papers = _papers(answers)
+    bibliography = read_bibtex(Source(name, _text(content)) for name, content in files.items() if name.endswith(".bib"))
+    keys = dict(zip(papers, new_keys(list(papers.values()), bibliography.entries), strict=True))
+    for paper_id, paper in papers.items():
+        # What the bibliography has already keeps its key.
+        keys[paper_id] = next(iter(bibliography.keys_of(paper)), keys[paper_id])
+    for path, text in (
+        (bibtex, to_bibtex(list(papers.values()), list(keys.values()))),
+        (csl, json.dumps(to_csl(list(papers.values()), list(keys.values())), indent=2, ensure_ascii=False)),
+    ):
+        if path:
+            path.write_text(text, encoding="utf-8")
+    if apply:
+        choices = [
+            Choice(
+                answer.file,
+                answer.offset,
+                answer.length,
+                tuple(answer.own_keys),
+                keys[answer.result.response.items[0].paper.id],
+            )
+            for answer in answers
+            if answer.result.response.items
+        ]
+        chosen = {choice.key for choice in choices} - bibliography.entries.keys()
+        added = {key: papers[paper_id] for paper_id, key in keys.items() if key in chosen}
+        written = apply_choices({name: _text(content) for name, content in files.items()}, choices)
+        written["citewell.bib"] = to_bibtex(list(added.values()), list(added))
+        for name, text in written.items():
+            (apply / name).parent.mkdir(parents=True, exist_ok=True)
+            (apply / name).write_text(text, encoding="utf-8")
+        console.print(f"{len(choices)} places cited in {escape(str(apply))}; citewell.bib has {len(added)} new entries")
+
+
+async def _ask(
+    request: messages.RecommendManuscriptRequest, data: Path, address: str, console: Console, *, as_json: bool
+) -> list[messages.RecommendManuscriptResponse]:
+    answers: list[messages.RecommendManuscriptResponse] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    async with channel_to("recommender", data, address) as channel:
+        with Progress(*columns, console=console, transient=True) as bars:
+            task = bars.add_task("places answered", total=None)
+            stub = RecommenderServiceStub(channel)
+            async with aclosing(answers_of(stub.RecommendManuscript, request, "manuscript")) as ready:
+                async for answer in ready:
+                    if answer.HasField("outline"):
+                        bars.update(task, total=answer.outline.places)
+                        _print_outline(answer.outline, console)
+                    else:
+                        answers.append(answer)
+                        bars.advance(task)
+                    if as_json:
+                        typer.echo(MessageToJson(answer, preserving_proto_field_name=True, indent=None))
+                    elif answer.HasField("result"):
+                        _print_place(answer, console)
+    return answers
+
+
+def _print_outline(outline: messages.ManuscriptOutline, console: Console) -> None:
+    console.print(f"[bold]{escape(outline.title or 'no title found')}[/bold]: {outline.places} places")
+    if outline.places_left_out:
+        console.print(f"[yellow]{outline.places_left_out} more places are left out[/yellow]")
+    for problem in outline.problems:
+        where = f"{problem.file}:{problem.line}:{problem.column}"
+        console.print(f"[yellow]{escape(where)}[/yellow] {escape(problem.message)}")
+
+
+def _print_place(answer: messages.RecommendManuscriptResponse, console: Console) -> None:
+    before, _, after = answer.context.partition("TARGETCIT")
+    where = f"{answer.file}:{answer.line}:{answer.column}"
+    console.print(f"\n[cyan]{escape(where)}[/cyan] …{escape(before[-60:])}[reverse] ? [/reverse]{escape(after[:40])}…")
+    if answer.result.HasField("error"):
+        console.print(f"     [red]{answer.result.error.reason}[/red]: {escape(answer.result.error.message)}")
+    elsewhere = {each.paper_id: ", ".join(each.keys) for each in answer.cited_elsewhere}
+    for item in answer.result.response.items:
+        year = str(item.paper.published.year or "")
+        cited = (
+            f" [green]cited elsewhere as {escape(elsewhere[item.paper.id])}[/green]"
+            if item.paper.id in elsewhere
+            else ""
+        )
+        console.print(f"{item.rank:>3}  {escape(item.paper.title)} [dim]{escape(item.paper.id)} {year}[/dim]{cited}")
+        for span in item.evidence[:1]:
+            console.print(f"     [italic]“{escape(span.text)}”[/italic]")
+
+
+def _files(draft: Path, bibs: list[Path]) -> dict[str, bytes]:
+    """The draft, and for LaTeX the text files of its folder, by their paths below it."""
+    files = {draft.name: draft.read_bytes()}
+    if draft.suffix.lower() in (".tex", ".ltx"):
+        for path in sorted(draft.parent.rglob("*.tex")):
+            files.setdefault(path.relative_to(draft.parent).as_posix(), path.read_bytes())
+    for path in bibs or sorted(draft.parent.glob("*.bib")):
+        files.setdefault(path.name, path.read_bytes())
+    return files
+
+
+def _papers(answers: list[messages.RecommendManuscriptResponse]) -> dict[str, Paper]:
+    """The suggested papers, in the order of the places."""
+    ordered = sorted(answers, key=lambda answer: answer.place)
+    return {item.paper.id: paper_from_message(item.paper) for each in ordered for item in each.result.response.items}
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")

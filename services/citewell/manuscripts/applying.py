@@ -1,0 +1,54 @@
+"""A copy of a draft with chosen keys put in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+BIBLIOGRAPHY = "citewell"
+"""Name of the bibliography that holds the chosen entries."""
+_LATEX_BIBLIOGRAPHY = re.compile(r"\\bibliography\{([^}]*)\}")
+_LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{[^}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to cite at a place: where it stands (code points), which of its keys stay, and the key to add."""
+
+    file: str
+    offset: int
+    length: int
+    own_keys: tuple[str, ...]
+    key: str
+
+
+def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[str, str]:
+    """The files with the choices in them; LaTeX drafts also name the new bibliography."""
+    written = dict(files)
+    for choice in sorted(
+        choices, key=lambda each: each.offset, reverse=True
+    ):  # from behind, so that offsets stay right
+        text = written[choice.file]
+        place = text[choice.offset : choice.offset + choice.length]
+        cited = _cited(place, [*choice.own_keys, choice.key], PurePosixPath(choice.file).suffix.lower())
+        written[choice.file] = text[: choice.offset] + cited + text[choice.offset + choice.length :]
+    return {name: _with_bibliography(text) if name.lower().endswith(".tex") else text for name, text in written.items()}
+
+
+def _cited(place: str, keys: list[str], suffix: str) -> str:
+    if place.startswith("\\"):
+        # The command with its notes stays; the last group holds the keys.
+        return place[: place.rindex("{")] + "{" + ", ".join(keys) + "}"
+    if suffix in (".tex", ".ltx"):
+        return "\\cite{" + ", ".join(keys) + "}"
+    return "[" + "; ".join(f"@{key}" for key in keys) + "]"
+
+
+def _with_bibliography(text: str) -> str:
+    if _LATEX_BIBLIOGRAPHY.search(text):
+        return _LATEX_BIBLIOGRAPHY.sub(lambda match: f"\\bibliography{{{match[1]},{BIBLIOGRAPHY}}}", text, count=1)
+    if match := _LATEX_RESOURCE.search(text):
+        return f"{text[: match.end()]}\n\\addbibresource{{{BIBLIOGRAPHY}.bib}}{text[match.end() :]}"
+    return text
