@@ -15,11 +15,11 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from citewell.profiler.index_views import Holdings, IndexWriter
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
-from citewell.profiler.projector import IndexWriter
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
@@ -64,6 +64,16 @@ class MemoryIndex:
         self.papers: dict[str, dict[str, PaperPoint]] = {}
         self.spans: dict[str, dict[str, SpanPoint]] = {}
         self.serving = ""
+        self.changes = 0
+
+    def lose_everything(self) -> None:
+        """The volume is gone."""
+        self.__init__()  # type: ignore[misc]
+
+    async def holdings(self) -> Holdings:
+        papers, spans = self.papers.get(self.serving, {}), self.spans.get(self.serving, {})
+        visible = sum(not span.hidden for span in spans.values())
+        return Holdings(frozenset(self.views), self.serving, len(papers), visible, self.changes)
 
     async def create_view(self, view: View) -> None:
         there = self.views.setdefault(view.name, view)
@@ -77,6 +87,7 @@ class MemoryIndex:
             raise NotFound(f"no view {view.name!r}")
         if self.views[view.name].epoch != view.epoch:
             raise FailedPrecondition("another epoch")
+        self.changes += 1
         for paper in papers:
             assert np.isfinite(paper.profile).all()
             stored = self.papers[view.name].get(paper.paper.id)
@@ -102,7 +113,9 @@ class MemoryIndex:
     async def read_points(
         self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
     ) -> tuple[list[PaperPoint], list[SpanPoint]]:
-        papers, spans = self.papers.get(view, {}), self.spans.get(view, {})
+        if view not in self.views:
+            raise NotFound(f"no view {view!r}")
+        papers, spans = self.papers[view], self.spans[view]
         return [papers[key] for key in paper_ids if key in papers], [spans[key] for key in span_keys if key in spans]
 
 
@@ -112,6 +125,9 @@ class LosingIndex:
     def __init__(self, index: IndexWriter) -> None:
         self._index = index
         self.lose_answers = False
+
+    async def holdings(self) -> Holdings:
+        return await self._index.holdings()
 
     async def create_view(self, view: View) -> None:
         await self._index.create_view(view)

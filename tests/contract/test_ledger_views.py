@@ -27,7 +27,8 @@ from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.rules import SourcedEvent
 from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights
-from citewell.runtime.errors import FailedPrecondition
+from citewell.profiler.projector import Projector
+from citewell.runtime.errors import FailedPrecondition, NotFound
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.publications import Event, Retraction
 from tests.ledger_suite import WEIGHTS, World, paper
@@ -159,6 +160,93 @@ def test_what_takes_over_after_a_restore_cannot_be_retired(world: World) -> None
     world.check()
     with world.database.reading() as connection:
         assert serving_view(connection).name == adopting
+
+
+def looked(world: World) -> int:
+    """A look by a process that just started; how many objects are marked after it."""
+    projector = Projector(world.database, world.ledger.encoders, world.index, lambda: None)
+    asyncio.run(projector.index_views.look())
+    with world.database.reading() as connection:
+        return left_to_do(connection, serving_view(connection))[0]
+
+
+def test_an_index_that_lost_everything_is_filled_again(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"), paper("c", "b"), Retraction("c", 2))
+    world.check()
+    asyncio.run(world.projector.index_views.look())
+    world.index.lose_everything()
+    asyncio.run(world.projector.index_views.look())
+    assert not world.ledger.event_state("event-1").searchable
+    world.check()
+    assert world.ledger.event_state("event-1").searchable
+    assert world.index.serving
+
+
+def test_a_write_notices_that_the_view_is_gone(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    world.check()
+    world.index.lose_everything()
+    world.publish(paper("c", "a"))
+    with pytest.raises(NotFound):
+        asyncio.run(world.projector.step())
+    world.check()
+
+
+def test_a_view_with_fewer_points_than_were_written_is_filled_again(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"), paper("c", "b", "x"), paper("d"))
+    world.publish(Retraction("b", 2), paper("c", "a", revision=2), paper("d", revision=2, says="without a reference"))
+    world.check()
+    assert looked(world) == 0
+    papers, spans = world.index.papers[world.index.serving], world.index.spans[world.index.serving]
+    del papers["a"]
+    assert looked(world) == 6  # of four papers three cited somebody at some time, d never did
+    world.check()
+    assert looked(world) == 0
+    del spans[next(key for key, span in spans.items() if not span.hidden)]
+    assert looked(world) > 0
+    world.check()
+
+
+def test_fewer_points_are_noticed_while_running(world: World) -> None:
+    views = world.projector.index_views
+    world.publish(paper("a"), paper("b", "a"))
+    world.check()
+    asyncio.run(views.look())
+    world.publish(paper("c"))
+    world.project()
+    asyncio.run(views.look())
+    del world.index.papers[world.index.serving]["a"]  # an older copy of the index was put in its place
+    asyncio.run(views.look())
+    world.check()
+
+
+def test_views_of_an_older_epoch_are_dropped_when_they_are_replaced(world: World) -> None:
+    world.publish(paper("a"))
+    world.check()
+    before = world.index.serving
+    other = start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9))
+    world.project()
+    adopt_restored(world.database)
+    asyncio.run(world.projector.index_views.look())
+    assert other.name not in world.index.views
+    assert before in world.index.views  # it is served until the new one is complete
+    world.project()
+    asyncio.run(world.projector.step())
+    asyncio.run(world.projector.index_views.look())
+    with world.database.reading() as connection:
+        assert [view.name for view in read_views(connection)] == [world.index.serving] == list(world.index.views)
+
+
+def test_the_doctor_repairs_an_index_that_lost_everything(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"))
+    world.check()
+    world.index.lose_everything()
+    report = asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=True))
+    assert {fault.kind for fault in report.faults} == {"INDEX_MISSING"}
+    assert report.repaired == 2
+    with pytest.raises(NotFound):
+        world.project()
+    world.check()
 
 
 def test_the_doctor_finds_and_repairs(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -128,6 +129,33 @@ def test_a_restart_of_everything_keeps_every_profile(running: Running) -> None:
     running.stack.wait()
     wait_until(lambda: _health(running, "recommender") == health_pb2.HealthCheckResponse.SERVING, "SERVING")
     assert _ranking(running) == before
+
+
+def test_an_index_that_lost_its_data_says_so_and_fills_itself_again(running: Running) -> None:
+    before, told = _ranking(running), set[str]()
+
+    def answers_as_before() -> bool:
+        options = messages.Options(rerank=False, exact=True, top_k=100)
+        try:
+            answer = running.client.recommend(running.queries[0].query, options)
+        except grpc.RpcError as error:
+            refusal = Refusal.of(error)
+            assert refusal.code == "UNAVAILABLE", refusal
+            told.add(refusal.reason)
+            return False
+        if "INDEX_INCOMPLETE" in _reasons(answer):
+            told.add("INDEX_INCOMPLETE")
+            return False
+        # Whatever does not say that it is incomplete is complete.
+        assert [(item.paper.id, item.score, item.in_degree) for item in answer.items] == before
+        return True
+
+    running.stack.kill("index")
+    shutil.rmtree(running.stack.data / "index")
+    running.stack.start(["index"])
+    running.stack.wait(["index"])
+    wait_until(answers_as_before, "the answers of before", seconds=120)
+    assert "INDEX_INCOMPLETE" in told
 
 
 def test_every_service_says_it_serves_by_name(running: Running) -> None:

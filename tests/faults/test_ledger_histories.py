@@ -28,6 +28,7 @@ from citewell.index.server import IndexServer
 from citewell.index.settings import IndexSettings
 from citewell.profiler.doctor import check_profiles
 from citewell.profiler.index_client import IndexClient
+from citewell.profiler.index_views import IndexWriter
 from citewell.profiler.ledger import filling, progress
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
@@ -41,11 +42,11 @@ from citewell.profiler.ledger.lifecycle import (
     start_rebuild,
     try_switch,
 )
-from citewell.profiler.ledger.points import span_key
+from citewell.profiler.ledger.points import PaperPoint, span_key
 from citewell.profiler.ledger.rules import Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights, normalised
-from citewell.profiler.projector import AT_ONCE, IndexWriter, Projector
+from citewell.profiler.projector import AT_ONCE, Projector
 from citewell.runtime import faults
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
@@ -149,6 +150,7 @@ class Histories(RuleBasedStateMachine):
         shutil.copy(self.template, self.file)
         self.encoders = {name: HashEncoder(name) for name in ("hash", "other")}
         self.loop = asyncio.new_event_loop()
+        self.volume: MemoryIndex | None = None
         self.index = LosingIndex(self.open_index())
         self.model = LedgerModel()
         self.log: list[list[Event]] = [[] for _ in range(PARTITIONS)]
@@ -161,7 +163,8 @@ class Histories(RuleBasedStateMachine):
         self.start()
 
     def open_index(self) -> IndexWriter:
-        return MemoryIndex()
+        self.volume = MemoryIndex()
+        return self.volume
 
     def close_index(self) -> None: ...
 
@@ -333,6 +336,15 @@ class Histories(RuleBasedStateMachine):
         with at("after-index-write", lambda: self.deliver(1 - worker, 0, 3)):
             self.run(self.projectors[worker].step())
 
+    @rule()
+    @precondition(lambda self: self.volume)
+    def lose_the_index(self) -> None:
+        """Every projector looks before it projects again."""
+        assert self.volume
+        self.volume.lose_everything()
+        for projector in self.projectors:
+            self.run(projector.index_views.look())
+
     # What operators do
 
     @rule(encoder=st.sampled_from(["hash", "other"]), alpha=st.sampled_from([0.0, 0.3]))
@@ -435,7 +447,11 @@ class Histories(RuleBasedStateMachine):
         }
         searchable = {key: body for key, body in told.items() if states[key].searchable}
         if searchable:
-            points, _ = self.run(self.index.read_points(view, sorted({b.paper_id for b in searchable.values()}), []))
+            points: list[PaperPoint] = []
+            with suppress(NotFound):  # nothing was ever projected
+                points, _ = self.run(
+                    self.index.read_points(view, sorted({b.paper_id for b in searchable.values()}), [])
+                )
             stored = {point.paper.id: point for point in points}
             for body in searchable.values():
                 point = stored.get(body.paper_id)

@@ -21,6 +21,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from citewell.profiler.index_views import Holdings
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
@@ -56,6 +57,7 @@ class TableEncoder:
     """Unit vectors out of a table, chosen by the text."""
 
     model_id, model_hash, dimension = "table", f"table-{DIMENSION}", DIMENSION
+    former_hashes, runtime = frozenset[str](), "table"
 
     def __init__(self) -> None:
         self._table = normalised(np.random.default_rng(0).standard_normal((4096, DIMENSION)))
@@ -69,6 +71,9 @@ class TableEncoder:
 
 class NoIndex:
     """Takes every point and keeps none."""
+
+    async def holdings(self) -> Holdings:
+        return Holdings()
 
     async def create_view(self, view: View) -> None: ...
 

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 
 from citewell.index.v1 import index_pb2, index_pb2_grpc
+from citewell.profiler.index_views import Holdings
 from citewell.profiler.ledger.database import chunks
 from citewell.profiler.ledger.points import EXTRACTOR, PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
@@ -21,6 +22,7 @@ POINTS_PER_MESSAGE = 256
 POINTS_READ_AT_ONCE = 1000
 SCHEMA_VERSION = 1
 WRITE_SECONDS = 60.0
+READ_SECONDS = 30.0
 
 
 class IndexClient:
@@ -28,6 +30,15 @@ class IndexClient:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = index_pb2_grpc.IndexServiceStub(channel)
+
+    async def holdings(self) -> Holdings:
+        info = await invoke(self._stub.Info, index_pb2.InfoRequest(), "index.Info", at_most=READ_SECONDS)
+        views = frozenset(view.name for view in info.views)
+        if not any(view.serving for view in info.views):
+            return Holdings(views)
+        stats = await invoke(self._stub.Stats, index_pb2.StatsRequest(), "index.Stats", at_most=READ_SECONDS)
+        papers = stats.papers + stats.hidden_papers
+        return Holdings(views, stats.index_view, papers, stats.spans, stats.change_number)
 
     async def create_view(self, view: View) -> None:
         request = index_pb2.CreateViewRequest(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from citewell.profiler.doctor import check_profiles
+from citewell.profiler.index_views import IndexWriter
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
@@ -24,7 +25,6 @@ from citewell.profiler.ledger.lifecycle import (
 from citewell.profiler.ledger.rules import Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views
 from citewell.profiler.profiles import ProfileWeights
-from citewell.profiler.projector import IndexWriter
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime import deadlines, telemetry

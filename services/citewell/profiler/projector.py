@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
 
+from citewell.profiler.index_views import IndexViews, IndexWriter
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.ledger.filling import fill_step
 from citewell.profiler.ledger.lifecycle import try_switch
-from citewell.profiler.ledger.points import Object, PaperPoint, Points, SpanPoint, marked, read_points, unmark
+from citewell.profiler.ledger.points import Object, Points, marked, read_points, unmark
 from citewell.profiler.ledger.views import View, read_views
 from citewell.runtime import faults
-from citewell.runtime.errors import CitewellError
+from citewell.runtime.errors import CitewellError, NotFound
 from citewell.runtime.telemetry import logger, meter
 
 # Objects read, sent and unmarked at once.
@@ -29,34 +29,21 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 _projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
 
 
-class IndexWriter(Protocol):
-    """The serving view's store, as its writer sees it."""
-
-    async def create_view(self, view: View) -> None:
-        """Makes the view's collections, unless they are there with the same properties."""
-
-    async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
-        """Writes points; an older version never replaces a newer one."""
-
-    async def serve_view(self, name: str) -> None:
-        """Points the searches that name no view at this one."""
-
-    async def drop_view(self, name: str) -> None: ...
-
-    async def read_points(
-        self, view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
-    ) -> tuple[list[PaperPoint], list[SpanPoint]]:
-        """The stored points of these ids and keys."""
-
-
 class Projector:
     """Projects marked objects of every view, until told to stop. What it has not done when it dies is still marked."""
 
-    def __init__(self, database: Database, encoders: Encoders, index: IndexWriter, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        encoders: Encoders,
+        index: IndexWriter,
+        changed: Callable[[], None],
+        notice_seconds: float = 0.0,
+    ) -> None:
+        """`changed` is called after the ledger's marks changed; other processes notice that within `notice_seconds`."""
         self._database, self._encoders, self._index, self._changed = database, encoders, index, changed
         self._wake = asyncio.Event()
-        self._created: set[str] = set()
-        self._served = ""
+        self.index_views = IndexViews(database, index, self._marked_again, notice_seconds)
         self._after: dict[str, Object | None] = {}
         self._reading = asyncio.Lock()
         self._in_hand: set[tuple[str, Object]] = set()
@@ -64,6 +51,10 @@ class Projector:
     def wake(self) -> None:
         """There are new marks."""
         self._wake.set()
+
+    def _marked_again(self) -> None:
+        self._changed()
+        self.wake()
 
     async def run(self, check_every: float) -> None:
         """Projects for ever; looks for other processes' marks every so many seconds."""
@@ -85,6 +76,15 @@ class Projector:
             for _ in range(AT_ONCE):
                 group.create_task(_for_ever("projection", step, nothing_left))
 
+    async def watch_index(self, check_every: float) -> None:
+        """Looks every so many seconds whether the index lost something, for ever."""
+
+        async def step() -> bool:
+            await self.index_views.look()
+            return False
+
+        await _for_ever("comparison with the index", step, lambda: asyncio.sleep(check_every))
+
     async def fill(self, check_every: float) -> None:
         """Encodes and sums for new models, for ever."""
 
@@ -101,7 +101,7 @@ class Projector:
         done = 0
         for view in await asyncio.to_thread(self._views):
             async with self._reading:
-                await self._prepare(view)
+                await self.index_views.prepare(view)
                 if view.switch_when_complete:
                     await asyncio.to_thread(try_switch, self._database, view.name)
                 points = await asyncio.to_thread(self._read, view)
@@ -120,18 +120,17 @@ class Projector:
 
     async def _write(self, view: View, points: Points) -> None:
         if points.papers or points.spans:
-            await self._index.upsert(view, points.papers, points.spans)
+            try:
+                await self._index.upsert(view, points.papers, points.spans)
+            except NotFound:
+                self.index_views.forget(view.name)
+                raise
+            except CitewellError:
+                self.index_views.disturbed()
+                raise
         if points.versions:
             faults.point("after-index-write")
             await asyncio.to_thread(unmark, self._database, view.name, points.versions)
-
-    async def _prepare(self, view: View) -> None:
-        if view.name not in self._created:
-            await self._index.create_view(view)
-            self._created.add(view.name)
-        if view.serving and self._served != view.name:
-            await self._index.serve_view(view.name)
-            self._served = view.name
 
     def _views(self) -> list[View]:
         with self._database.reading() as connection:

@@ -123,6 +123,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     def _embed(self, query: Query) -> profile_query_pb2.EmbedQueryResponse:
         # Read once: the answer's vector, view and positions belong together.
         view, searchable = self._watermarks.view, self._watermarks.searchable
+        incomplete = not self._watermarks.complete
         encoder = self._encoder()
         context, paper = normalise(query.context), encoder.paper_text(query.title, query.abstract)
         vectors = encoder.encode([text for text in (context, paper) if text])
@@ -137,6 +138,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             searchable=map(position_to_message, searchable),
             view=view.name,
             epoch=view.epoch,
+            view_incomplete=incomplete,
         )
 
     def _encoder(self) -> GraphEncoder:

@@ -26,6 +26,9 @@ from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition
 from citewell.runtime.telemetry import logger, meter
 
+# How often a process looks at the ledger until it has surely seen a change of another one.
+NOTICED_AFTER_LOOKS = 3
+
 _weights_differ = meter.create_gauge(
     "citewell_profiler_weights_differ", description="1 while the served view has other weights than the settings"
 )
@@ -51,7 +54,8 @@ class ProfilerService:
             settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
         )
         index = IndexClient(self._channel)
-        self._projector = Projector(self._database, self._encoders, index, self._watermarks.changed)
+        notice_seconds = NOTICED_AFTER_LOOKS * settings.progress_seconds
+        self._projector = Projector(self._database, self._encoders, index, self._watermarks.changed, notice_seconds)
         ledger = LedgerHandlers(
             Ledger(self._database, self._encoders), index, self._watermarks, self._changed, settings.max_views
         )
@@ -75,6 +79,7 @@ class ProfilerService:
         if settings.project:
             self._run(self._projector.run(settings.progress_seconds))
             self._run(self._projector.fill(settings.progress_seconds))
+            self._run(self._projector.watch_index(settings.index_check_seconds))
 
     async def check(self) -> None:
         self._compare_weights()

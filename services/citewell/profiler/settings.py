@@ -30,6 +30,9 @@ class ProfilerSettings(ServiceSettings):
     progress_seconds: float = Field(0.2, gt=0)
     """How often to look for what other profiler processes applied or projected."""
 
+    index_check_seconds: float = Field(5.0, gt=0)
+    """How often to compare what the index holds with the ledger; what the index lost is filled in again."""
+
     encoder: str = DEFAULT_ENCODER
     """ENC1: a folder, a Hugging Face id in the local cache, or the packaged default."""
     encoder_runtime: str = Field("openvino", pattern="^(openvino|onnxruntime)$")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from citewell.profiler.ledger import progress
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.views import View, serving_view
+from citewell.profiler.ledger.views import View, is_complete, serving_view
 from citewell.runtime.errors import Unavailable
 from citewell.runtime.telemetry import logger
 from citewell.scholarly.outcomes import EventState, Outcome
@@ -21,6 +22,16 @@ Answer = TypeVar("Answer")
 SETTLE_SECONDS = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The ledger as of one moment."""
+
+    view: View
+    complete: bool
+    searchable: list[LogPosition]
+    states: dict[str | LogPosition, EventState]
+
+
 class Watermarks:
     """The serving view and its searchable positions; what they say was true at the last look, and stays true."""
 
@@ -30,6 +41,8 @@ class Watermarks:
         self._next_look = asyncio.Event()
         self._waiting: dict[str | LogPosition, set[asyncio.Future[EventState]]] = {}
         self._view: View | None = None
+        self.complete = True
+        """Whether the serving view holds all that it should; see `is_complete`."""
         self.searchable: list[LogPosition] = []
 
     @property
@@ -41,8 +54,9 @@ class Watermarks:
 
     async def look(self) -> None:
         """Reads the ledger and tells those who wait."""
-        self._view, self.searchable, states = await asyncio.to_thread(self._read, list(self._waiting))
-        for key, state in states.items():
+        seen = await asyncio.to_thread(self._read, list(self._waiting))
+        self._view, self.complete, self.searchable = seen.view, seen.complete, seen.searchable
+        for key, state in seen.states.items():
             if state.searchable or state.outcome is Outcome.DEAD:
                 for waiting in self._waiting.get(key, ()):
                     if not waiting.done():
@@ -75,7 +89,7 @@ class Watermarks:
         try:
             return await asyncio.wait_for(waiting, seconds)
         except TimeoutError:
-            return (await asyncio.to_thread(self._read, [key]))[2][key]
+            return (await asyncio.to_thread(self._read, [key])).states[key]
         finally:
             self._waiting[key].discard(waiting)
             if not self._waiting[key]:
@@ -93,10 +107,13 @@ class Watermarks:
             with suppress(TimeoutError):
                 await asyncio.wait_for(next_look.wait(), left)
 
-    def _read(
-        self, keys: Sequence[str | LogPosition]
-    ) -> tuple[View, list[LogPosition], dict[str | LogPosition, EventState]]:
+    def _read(self, keys: Sequence[str | LogPosition]) -> _Seen:
         """All that is asked for, as of one moment: as many as wait, they cost one look."""
         with self._database.reading() as connection:
             view = serving_view(connection)
-            return view, progress.searchable(connection), progress.event_states(connection, keys)
+            return _Seen(
+                view,
+                is_complete(connection, view),
+                progress.searchable(connection),
+                progress.event_states(connection, keys),
+            )

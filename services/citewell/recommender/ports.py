@@ -23,6 +23,7 @@ class Embedding:
     model_hash: str = ""
     settings_hash: str = ""
     context_cut: bool = False
+    view_incomplete: bool = False
     searchable: tuple[LogPosition, ...] = ()
     view: str = ""
 

@@ -31,6 +31,7 @@ class ProfilerClient:
             model_hash=answer.model_hash,
             settings_hash=answer.settings_hash,
             context_cut=answer.context_cut,
+            view_incomplete=answer.view_incomplete,
             searchable=tuple(map(position_from_message, answer.searchable)),
             view=answer.view,
         )

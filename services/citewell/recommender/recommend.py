@@ -39,6 +39,7 @@ from citewell.runtime.errors import (
     FailedPrecondition,
     NotFound,
     Overloaded,
+    Unavailable,
 )
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper
@@ -143,6 +144,11 @@ class Recommender:
     async def _rank(self, run: Run, explained: str | None = None) -> _Ranking:
         await self._reach_watermarks(run)  # first: what the profiler then calls searchable includes them
         embedding = await run.stage("embed", lambda seconds: self._encoder.embed(run.query, seconds))
+        if embedding.view_incomplete:
+            run.degrade(
+                Reason.INDEX_INCOMPLETE,
+                "the index is being filled from the ledger; until then papers are missing",
+            )
         if embedding.context_cut:
             run.degrade(
                 Reason.CONTEXT_CUT, "the context is longer than the encoder's window; it was cut around its marker"
@@ -214,7 +220,16 @@ class Recommender:
                 searches = [group.create_task(self._papers.search(each, seconds)) for each in calls]
             return [each.result() for each in searches]
 
-        found = await run.stage("search", search)
+        try:
+            found = await run.stage("search", search)
+        except NotFound as error:
+            if error.reason != "UNKNOWN_VIEW":
+                raise
+            raise Unavailable(
+                "the index does not hold the view that is served; the profiler creates and fills it again",
+                reason=Reason.INDEX_INCOMPLETE,
+                stage="search",
+            ) from error
         scored = [(hit.paper, hit.score) for hits in found for hit in hits.hits]
         if by_knowledge:
             scored = await self._as_known(run, {paper.id: paper for paper, _ in scored}, embedding.query)

@@ -83,13 +83,13 @@ class Database:
 
     def insert_missing(self, connection: Connection, table: sa.Table, rows: Rows) -> None:
         """Inserts the rows whose keys are not there; the first writer wins."""
-        self._write(connection, (table.name, "missing"), lambda: self._insert(table).on_conflict_do_nothing(), rows)
+        self._write(connection, (table.name, "missing"), lambda: self.insert(table).on_conflict_do_nothing(), rows)
 
     def upsert(self, connection: Connection, table: sa.Table, rows: Rows, where: Any = None) -> None:
         """Inserts whole rows, or replaces those whose keys are there (and meet `where`)."""
 
         def statement() -> Any:
-            insert = self._insert(table)
+            insert = self.insert(table)
             changes = {column.name: insert.excluded[column.name] for column in table.c if not column.primary_key}
             keys = [column.name for column in table.primary_key]
             return insert.on_conflict_do_update(index_elements=keys, set_=changes, where=where)
@@ -114,7 +114,7 @@ class Database:
             told = [in_order(row) for row in told]
         connection.exec_driver_sql(spelled.string, told)
 
-    def _insert(self, table: sa.Table) -> Any:
+    def insert(self, table: sa.Table) -> Any:
         """INSERT … ON CONFLICT, which both engines spell alike."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 

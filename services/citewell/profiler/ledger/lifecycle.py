@@ -261,17 +261,19 @@ def _register(
             }
         ],
     )
-    _mark_everything(connection, name)
+    mark_everything(database, connection, name)
     return named_view(connection, name)
 
 
-def _mark_everything(connection: Connection, view: str) -> None:
+def mark_everything(database: Database, connection: Connection, view: str) -> int:
+    """Marks every object that has no mark of its present version; how many those were."""
+    marked = 0
     papers, edges, marks = schema.papers, schema.edges, schema.marks
     speaks = sa.exists().where(edges.c.citing == papers.c.id)
     for kind, condition in ((Kind.PAPER, sa.true()), (Kind.SPANS, speaks)):
         objects = sa.select(
             sa.literal(view), sa.literal(kind.value), papers.c.id, papers.c.version, sa.literal(""), sa.true()
         ).where(papers.c.body_revision > 0, condition)
-        connection.execute(
-            sa.insert(marks).from_select(["view", "kind", "object", "version", "event", "bulk"], objects)
-        )
+        insert = database.insert(marks).from_select(["view", "kind", "object", "version", "event", "bulk"], objects)
+        marked += connection.execute(insert.on_conflict_do_nothing()).rowcount
+    return marked

@@ -65,6 +65,7 @@ class EmbedQueryResponse(_message.Message):
     SEARCHABLE_FIELD_NUMBER: _builtins.int
     VIEW_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    VIEW_INCOMPLETE_FIELD_NUMBER: _builtins.int
     LEXICAL_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
     model_hash: _builtins.str
@@ -75,6 +76,8 @@ class EmbedQueryResponse(_message.Message):
     view: _builtins.str
     """The view that searches should use, and the ledger's epoch it must carry."""
     epoch: _builtins.str
+    view_incomplete: _builtins.bool
+    """The view lacks papers that the ledger has: the index lost data and is filled again, or the ledger was restored."""
     statistics: _builtins.str
     """Version of the statistics (papers, document frequencies, mean length) behind `lexical`."""
     @_builtins.property
@@ -104,12 +107,13 @@ class EmbedQueryResponse(_message.Message):
         searchable: _abc.Iterable[_publication_pb2.LogPosition] | None = ...,
         view: _builtins.str = ...,
         epoch: _builtins.str = ...,
+        view_incomplete: _builtins.bool = ...,
         lexical: _terms_pb2.LexicalQuery | None = ...,
         statistics: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "lexical", b"lexical", "model_hash", b"model_hash", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "lexical", b"lexical", "model_hash", b"model_hash", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

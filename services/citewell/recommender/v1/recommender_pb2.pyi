@@ -474,7 +474,7 @@ class Degradation(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """RERANKER_UNAVAILABLE, RERANKER_NO_MODEL, RERANK_PARTIAL, EVIDENCE_UNAVAILABLE, CONTEXT_CUT, …"""
+    """RERANKER_UNAVAILABLE, RERANKER_NO_MODEL, RERANK_PARTIAL, EVIDENCE_UNAVAILABLE, CONTEXT_CUT, INDEX_INCOMPLETE, …"""
     message: _builtins.str
     def __init__(
         self,
