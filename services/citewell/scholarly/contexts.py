@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 TARGET = "TARGETCIT"
@@ -13,7 +14,8 @@ OTHER = "OTHERCIT"
 CONTEXT_RADIUS = 300
 
 _MARKERS = re.compile(rf"\b(?:{TARGET}|{OTHER})\b")
-_OTHER_RUN = re.compile(rf"{OTHER}(?:[\s,;]+{OTHER})+")
+_SEPARATORS = re.compile(r"[\s,;]+")
+_BLANKS_BEFORE_PUNCTUATION = re.compile(r" +([.,;:)\]])")
 _SPACES = re.compile(r"\s+")
 
 
@@ -47,7 +49,7 @@ class MaskedContext:
 
 def normalise(text: str) -> str:
     """The text in NFC with every run of white space as one blank: what is hashed, encoded and compared."""
-    return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
+    return _collapse(text).strip()
 
 
 def count_targets(text: str) -> int:
@@ -76,22 +78,96 @@ def mask(passage: Passage) -> list[MaskedContext]:
     Markers of the same group (or one marker with several ids) are one bracket: each paper is the target in turn.
     """
     markers = sorted(passage.markers, key=lambda marker: marker.offset)
-    brackets: dict[object, list[CitationMarker]] = {}
+    brackets: dict[object, list[int]] = {}
     for index, marker in enumerate(markers):
-        brackets.setdefault(marker.group or ("alone", index), []).append(marker)
+        brackets.setdefault(marker.group or ("alone", index), []).append(index)
+    windows = _windows(passage.text, markers, CONTEXT_RADIUS)
     contexts: list[MaskedContext] = []
     for members in brackets.values():
-        group_size = len({cited for marker in members for cited in marker.reference_ids})
-        for target in members:
-            text = window(normalise(_mask_text(passage.text, markers, target)))
-            contexts.extend(MaskedContext(text, cited, group_size) for cited in target.reference_ids)
+        group_size = len({cited for index in members for cited in markers[index].reference_ids})
+        for index in members:
+            contexts.extend(MaskedContext(windows[index], cited, group_size) for cited in markers[index].reference_ids)
     return contexts
 
 
-def _mask_text(text: str, markers: list[CitationMarker], target: CitationMarker) -> str:
-    pieces, end = [], 0
-    for marker in markers:
-        pieces += [text[end : marker.offset], " ", TARGET if marker is target else OTHER, " "]
-        end = marker.offset + marker.length
-    masked = "".join([*pieces, text[end:]])
-    return _OTHER_RUN.sub(OTHER, re.sub(r" +([.,;:)\]])", r"\1", masked))
+def _windows(text: str, markers: Sequence[CitationMarker], radius: int) -> list[str]:
+    """For every marker the window around it, with TARGETCIT in its place and OTHERCIT in the others'.
+
+    A run of other citations is one OTHERCIT. The whole texts of two targets differ only near the targets. So the
+    passage is masked once, without a target, and each window is cut from there: linear in markers, not quadratic.
+    """
+    masked, places = _mask_all(text, markers)
+    written = masked.find(TARGET)  # a passage may hold the word itself; the window is around the first one
+    windows = []
+    for place in places:
+        at = written if 0 <= written < place.run else place.run + len(place.before)
+        start, end = max(0, at - radius - 1), at + len(TARGET) + radius + 1  # one more shows whether a word is cut
+        begin = min(start, place.run)
+        rest = place.run + (len(OTHER) if place.is_last else 0)
+        near = [
+            masked[begin : min(place.run, end)],
+            place.before,
+            TARGET,
+            place.after,
+            masked[rest : rest + max(0, end - place.run)],
+        ]
+        windows.append(window("".join(near)[start - begin : end - begin], radius))
+    return windows
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a marker is in a text in which each run of citations is one OTHERCIT."""
+
+    run: int
+    """Offset of its run's OTHERCIT."""
+    before: str
+    """The run up to the marker, when the marker is the target."""
+    after: str
+    """What separates the marker from the rest of its run."""
+    is_last: bool
+    """Whether its run ends with it."""
+
+
+def _mask_all(text: str, markers: Sequence[CitationMarker]) -> tuple[str, list[_Place]]:
+    """The normalised text with OTHERCIT for every run of citations, and every marker's place in it."""
+    words, is_marker = _split(text, markers)
+    places: list[_Place] = []
+    pieces = [_collapse(words[0]).lstrip()]
+    size, first = len(pieces[0]), 0
+    while first < len(is_marker):
+        last = first
+        while last + 1 < len(is_marker) and _SEPARATORS.fullmatch(words[last + 1]):
+            last += 1
+        for number in range(first, last + 1):
+            if is_marker[number]:
+                before = OTHER + _collapse(words[number]) if number > first else ""
+                after = _collapse(words[number + 1]) if number < last else ""
+                places.append(_Place(size, before, after, number == last))
+        # Together with what follows: NFC may join a letter of the text with the accent behind it.
+        pieces.append(_collapse(OTHER + words[last + 1]))
+        size, first = size + len(pieces[-1]), last + 1
+    return "".join(pieces).rstrip(), places
+
+
+def _split(text: str, markers: Sequence[CitationMarker]) -> tuple[list[str], list[bool]]:
+    """The texts between citations, one more than there are citations, and for each citation whether it is a marker.
+
+    Where a passage holds the word OTHERCIT itself, that is a citation, but no marker.
+    """
+    words, is_marker, end = list[str](), list[bool](), 0
+    for number in range(len(markers) + 1):
+        is_end = number == len(markers)
+        between = text[end:] if is_end else text[end : markers[number].offset]
+        spaced = f"{' ' if number else ''}{between}{'' if is_end else ' '}"
+        some = _BLANKS_BEFORE_PUNCTUATION.sub(r"\1", spaced).split(OTHER)
+        words += some
+        is_marker += [False] * (len(some) - 1)
+        if not is_end:
+            is_marker.append(True)
+            end = markers[number].offset + markers[number].length
+    return words, is_marker
+
+
+def _collapse(text: str) -> str:
+    return _SPACES.sub(" ", unicodedata.normalize("NFC", text))
