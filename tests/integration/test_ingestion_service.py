@@ -25,6 +25,8 @@ from citewell.ingestion.v1.ingestion_pb2 import (
     PUBLICATION_STATE_DEAD,
     PUBLICATION_STATE_SEARCHABLE,
 )
+from citewell.scholarly.contexts import CitationMarker, Passage
+from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Publication
 from citewell.types.messages import publication_to_message
@@ -136,6 +138,13 @@ def test_a_stream_answers_each_event_before_the_next_is_sent(client: Client) -> 
         (request(Publication("p", 1, "T", reference_ids=(" x",))), "publication.reference_ids[0]"),
         (messages.PublishRequest(retraction=publication_pb2.Retraction(paper_id="p")), "retraction.revision"),
         (request(Publication("p", 1, "T", abstract="x" * 60_000)), "publication.abstract"),
+        (request(Publication("p", 1, "T", authors=("x" * 501,))), "publication.authors[0]"),
+        (request(Publication("p", 1, "T", external_ids=(ExternalId("doi", "1"),) * 101)), "publication.external_ids"),
+        (
+            request(Publication("p", 1, "T", passages=(Passage("[1]", (CitationMarker(0, 3, ("c",) * 10_001),)),))),
+            "publication.passages[0].markers",
+        ),
+        (messages.PublishRequest(retraction=publication_pb2.Retraction(revision=1)), "retraction.paper_id"),
     ],
 )
 def test_what_can_never_be_applied_is_refused(client: Client, broken: messages.PublishRequest, field: str) -> None:
@@ -145,8 +154,13 @@ def test_what_can_never_be_applied_is_refused(client: Client, broken: messages.P
 
 def test_an_event_that_is_too_large_is_refused(client: Client) -> None:
     large = request(paper())
-    large.publication.vectors.add(values=bytes(9 << 20))
-    assert refusal(lambda: client.ingestion.Publish(large, timeout=30)).reason == "EVENT_TOO_LARGE"
+    for _ in range(150):
+        large.publication.vectors.add(values=bytes(1 << 16))
+    refused = refusal(lambda: client.ingestion.Publish(large, timeout=30))
+    assert (refused.reason, refused.field) == ("EVENT_TOO_LARGE", "publication")
+    large.publication.ClearField("vectors")
+    large.publication.vectors.add(values=bytes((1 << 16) + 1))
+    assert refusal(lambda: client.ingestion.Publish(large, timeout=30)).field == "publication.vectors[0].values"
 
 
 def test_a_repeated_request_is_the_same_event_and_other_content_is_not(client: Client) -> None:

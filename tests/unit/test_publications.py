@@ -1,4 +1,5 @@
 import dataclasses
+import time
 
 import pytest
 from hypothesis import given
@@ -70,12 +71,31 @@ def test_any_other_fact_is_other_content(change: dict[str, object]) -> None:
         ({"title": "  "}, "title"),
         ({"title": "x" * 2001}, "title"),
         ({"abstract": "x" * 50_001}, "abstract"),
-        ({"external_ids": (ExternalId("doi", ""),)}, "external_ids[0]"),
+        ({"external_ids": (ExternalId("doi", ""),)}, "external_ids[0].value"),
+        ({"external_ids": (ExternalId("d" * 65, "x"),)}, "external_ids[0].scheme"),
+        ({"external_ids": (ExternalId("doi", "é" * 257),)}, "external_ids[0].value"),
+        ({"external_ids": (ExternalId("doi", "x"),) * 101}, "external_ids"),
+        ({"authors": ("A",) * 20_001}, "authors"),
+        ({"authors": ("A", "x" * 501)}, "authors[1]"),
+        ({"authors": ("é" * 300,) * 2000}, "authors"),
+        ({"venue": "x" * 1001}, "venue"),
         ({"reference_ids": ("ok", " x")}, "reference_ids[1]"),
         ({"masked_contexts": (MaskedContext("no marker", "c"),)}, "masked_contexts[0].text"),
         ({"masked_contexts": (MaskedContext(f"{TARGET} {TARGET}", "c"),)}, "masked_contexts[0].text"),
         ({"passages": (Passage("short", (CitationMarker(3, 9, ("c",)),)),)}, "passages[0].markers[0]"),
         ({"passages": (Passage("short", (CitationMarker(0, 2, ()),)),)}, "passages[0].markers[0].reference_ids"),
+        (
+            {"passages": (Passage("short", (CitationMarker(0, 2, ("c", " ")),)),)},
+            "passages[0].markers[0].reference_ids[1]",
+        ),
+        ({"reference_ids": ("r",) * 10_001}, "reference_ids"),
+        ({"masked_contexts": (MaskedContext(TARGET, "c"),) * 10_001}, "masked_contexts"),
+        ({"masked_contexts": (MaskedContext(TARGET + "x" * 20_000, "c"),)}, "masked_contexts[0].text"),
+        ({"passages": (Passage("", ()),) * 10_001}, "passages"),
+        ({"passages": (Passage("", ()), Passage("x" * 20_001, ()))}, "passages[1].text"),
+        ({"passages": (Passage("", (), "x" * 1001),)}, "passages[0].section"),
+        ({"passages": (Passage("", (CitationMarker(0, 1, ("c",)),) * 2001),)}, "passages[0].markers"),
+        ({"passages": (Passage("[1]", (CitationMarker(0, 3, ("c",) * 5000),)),) * 3}, "passages[1].markers"),
         (
             {"passages": (Passage("overlap", (CitationMarker(0, 3, ("c",)), CitationMarker(2, 2, ("d",)))),)},
             "passages[0].markers[1]",
@@ -86,6 +106,36 @@ def test_what_can_never_be_applied_is_named(change: dict[str, object], field: st
     with pytest.raises(InvalidPublication) as caught:
         validate(dataclasses.replace(PUBLICATION, **change))  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+def test_an_overlong_reason_of_a_retraction_is_named() -> None:
+    with pytest.raises(InvalidPublication) as caught:
+        validate(Retraction("p1", 1, "x" * 2001))
+    assert (caught.value.field, caught.value.value) == ("reason", "2001 characters")
+
+
+def largest() -> Publication:
+    """A publication at every limit that does not exclude another."""
+    passage = Passage("[1] word" * 2000, tuple(CitationMarker(8 * n, 3, (f"c{n}",)) for n in range(2000)), "s" * 1000)
+    return Publication(
+        "p" * 256,
+        1,
+        "t" * 2000,
+        "a" * 50_000,
+        ("A. N. Author-Name",) * 20_000,
+        "v" * 1000,
+        external_ids=tuple(ExternalId("s" * 64, f"{n:0512}") for n in range(100)),
+        reference_ids=tuple(f"r{n}" for n in range(10_000)),
+        passages=(passage,) * 5,
+    )
+
+
+def test_the_largest_publication_is_validated_and_masked_in_seconds() -> None:
+    publication = largest()
+    start = time.process_time()
+    validate(publication)
+    assert len(publication.contexts()) == 12_000
+    assert time.process_time() - start < 30  # takes a fifth of a second; a text for each marker takes minutes
 
 
 def test_valid_events_survive_the_wire() -> None:

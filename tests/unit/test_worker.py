@@ -17,7 +17,7 @@ from citewell.ingestion.logs.event_log import (
     PartitionState,
     Record,
 )
-from citewell.ingestion.worker import Pace, Verdict, Worker
+from citewell.ingestion.worker import ApplyTimedOut, Pace, Verdict, Worker
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPrecondition, Internal, Unavailable
 from citewell.scholarly.outcomes import Outcome
 
@@ -156,6 +156,9 @@ class MemoryLedger:
         self.faults.strike()  # done, but the answer is lost
         return verdicts
 
+    def names(self, record: Record) -> tuple[str, str]:
+        return f"event-{record.key}", "paper"
+
     async def record_dead(self, letters: Sequence[DeadLetter]) -> None:
         self.faults.strike()
         for letter in letters:
@@ -269,6 +272,46 @@ async def test_a_batch_that_fails_for_a_reason_of_its_own_is_halved_until_the_re
     assert log.committed == [3]
     await run_until(worker_on(log, ledger, naps), lambda: log.done)
     assert log.done
+
+
+@pytest.mark.parametrize("place", [0, 5, 11])
+async def test_an_event_that_always_takes_too_long_becomes_a_dead_letter(place: int) -> None:
+    log = MemoryLog([12], Faults())
+    ledger, naps = MemoryLedger(log, frozenset(), Faults()), Naps()
+    whole, tried = ledger.apply, list[int]()
+
+    async def apply(records: Sequence[Record]) -> list[Verdict]:
+        if any(record.position.offset == place for record in records):
+            tried.append(len(records))
+            raise ApplyTimedOut("too long")
+        return await whole(records)
+
+    ledger.apply = apply  # type: ignore[method-assign]
+    await run_until(worker_on(log, ledger, naps), lambda: log.done)
+    assert log.done
+    assert not log.lost
+    assert tried == [4, 1, 1, 1]  # once in a batch, then alone as often as the pace allows
+    [letter] = log.letters.values()
+    assert (letter.record.position.offset, letter.reason) == (place, "APPLY_TIMEOUT")
+    assert (letter.event_id, letter.paper_id) == (f"event-0/{place}", "paper")
+    assert len(log.effective) == 11
+
+
+async def test_an_outage_of_the_ledger_makes_no_dead_letter() -> None:
+    log = MemoryLog([6], Faults())
+    ledger, naps = MemoryLedger(log, frozenset(), Faults([DeadlineExceeded("black hole")] * 50)), Naps()
+    await run_until(worker_on(log, ledger, naps), lambda: log.done)
+    assert log.done
+    assert not log.letters
+
+
+async def test_a_slow_event_that_succeeds_in_the_end_is_applied() -> None:
+    log = MemoryLog([3], Faults())
+    ledger, naps = MemoryLedger(log, frozenset(), Faults([ApplyTimedOut("slow")] * 3)), Naps()
+    await run_until(worker_on(log, ledger, naps), lambda: log.done)
+    assert log.done
+    assert not log.letters
+    assert ledger.batches == [1, 1, 1]
 
 
 async def test_it_says_when_only_an_operator_can_help_and_goes_on_by_itself() -> None:

@@ -74,6 +74,7 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
             most_records=settings.pace.most_records,
             most_bytes=settings.pace.most_megabytes << 20,
             gather_seconds=settings.pace.gather_seconds,
+            most_timeouts=settings.pace.most_timeouts,
             first_backoff_seconds=settings.pace.first_backoff_seconds,
             longest_backoff_seconds=settings.pace.longest_backoff_seconds,
         )

@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from citewell.ingestion.logs.kafka.settings import KafkaSettings
 from citewell.runtime.settings import ServiceSettings
+from citewell.scholarly.limits import MAX_EVENT_BYTES
 
 
 class LogSettings(BaseModel):
@@ -38,12 +39,14 @@ class PaceSettings(BaseModel):
 
     most_records: int = Field(256, ge=1)
     """Most events in one batch."""
-    most_megabytes: int = Field(8, ge=1)
-    """Most bytes in one batch; a single larger event still goes, alone."""
+    most_megabytes: int = Field(8, ge=1, le=16)
+    """Most bytes in one batch."""
     gather_seconds: float = Field(0.2, ge=0)
     """Pause after a batch that was not full, so that what comes meanwhile shares the next one's cost."""
     apply_seconds: float = Field(120.0, gt=0)
-    """How long the ledger may take for one batch."""
+    """How long the ledger may take for one batch. After that its events are applied one by one."""
+    most_timeouts: int = Field(3, ge=1)
+    """An event that alone takes longer than apply_seconds so often becomes a dead letter (APPLY_TIMEOUT)."""
     first_backoff_seconds: float = Field(0.1, gt=0)
     """Pause after a first failure; doubled, with jitter, after each further one in a row."""
     longest_backoff_seconds: float = Field(30.0, gt=0)
@@ -61,7 +64,7 @@ class IngestionSettings(ServiceSettings):
     """The profiler, which keeps the ledger."""
     consume: bool = True
     """Run a worker in this process; False serves Publish and its like alone."""
-    most_event_megabytes: int = Field(8, ge=1)
+    most_event_megabytes: int = Field(8, ge=1, le=MAX_EVENT_BYTES >> 20)
     """Largest event accepted."""
     stream_window: int = Field(256, ge=1)
     """PublishStream: how many events may wait for the log before the stream is read on."""

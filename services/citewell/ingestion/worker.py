@@ -16,7 +16,7 @@ from typing import Protocol
 from citewell.ingestion import metrics
 from citewell.ingestion.logs.event_log import Claim, ClaimLost, Consumer, DeadLetter, EventLog, Record
 from citewell.runtime import faults
-from citewell.runtime.errors import CitewellError, FailedPrecondition
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPrecondition
 from citewell.runtime.telemetry import logger
 from citewell.scholarly.outcomes import Outcome
 
@@ -32,14 +32,26 @@ class Verdict:
     message: str = ""
 
 
+class ApplyTimedOut(DeadlineExceeded):
+    """The ledger works, but did not apply these events in the time it is given."""
+
+    default_reason = "APPLY_TIMEOUT"
+
+
 class Ledger(Protocol):
     """Where events take effect. Both methods may be repeated; they raise when they may not have worked."""
 
     async def apply(self, records: Sequence[Record]) -> list[Verdict]:
-        """One verdict a record, in order; all but the dead ones are durable. Bytes that are no event are dead too."""
+        """One verdict a record, in order; all but the dead ones are durable. Bytes that are no event are dead too.
+
+        Raises ApplyTimedOut only if the ledger answers otherwise, so that an outage is never blamed on an event.
+        """
 
     async def record_dead(self, letters: Sequence[DeadLetter]) -> None:
         """Lets the ledger's watermark pass events whose dead letters are delivered."""
+
+    def names(self, record: Record) -> tuple[str, str]:
+        """The ids of a record's event and of its paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +63,17 @@ class Pace:
     poll_seconds: float = 5.0
     gather_seconds: float = 0.0
     """Pause after a batch that was not full: a transaction costs much the same for one event and for ten."""
+    most_timeouts: int = 3
+    """How often an event may exceed the ledger's time, alone in its batch, before it becomes a dead letter."""
     first_backoff_seconds: float = 0.1
     longest_backoff_seconds: float = 30.0
 
 
 class Worker:
-    """One member of the group that applies the log. Transient errors are retried for ever."""
+    """One member of the group that applies the log.
+
+    Errors are retried for ever, except that an event which alone exceeds the ledger's time becomes a dead letter.
+    """
 
     def __init__(
         self,
@@ -114,7 +131,10 @@ class Worker:
         pace = self._pace
         records: list[Record] = []
         most, failures = pace.most_records, 0
+        alone_until = timeouts = 0
         while True:
+            if records and records[0].position.offset < alone_until:
+                most = 1
             batch = records[:most]
             try:
                 if not batch:
@@ -122,21 +142,37 @@ class Worker:
                     batch = records[:most]
                 if batch:
                     faults.point("after-poll")
+                    if timeouts >= pace.most_timeouts:
+                        await self._give_up(batch[0])
                     await self.deliver(batch)
                     faults.point("before-offset-commit")
                     await consumer.commit(claim, batch[-1].position.offset + 1)
             except ClaimLost:
                 return
+            except ApplyTimedOut as error:
+                if len(batch) > 1:  # a batch as large could exceed the time again and again: find the cause at once
+                    alone_until = batch[-1].position.offset + 1
+                else:
+                    timeouts += 1
+                failures = await self._failed(claim.partition, error, failures)
             except Exception as error:
                 if not getattr(error, "retryable", False):  # one record may be the cause: let those before it pass
                     most = max(1, len(batch) // 2)
                 failures = await self._failed(claim.partition, error, failures)
             else:
                 failures = self._worked(claim.partition)
+                timeouts = 0
                 records = records[len(batch) :]
                 if pace.gather_seconds and batch and not records and len(batch) < most:
                     await self._sleep(pace.gather_seconds)
                 most = min(pace.most_records, 2 * most)
+
+    async def _give_up(self, record: Record) -> None:
+        """Makes a dead letter of an event that takes too long. If it is applied after all, the ledger says so."""
+        event_id, paper_id = self._ledger.names(record)
+        message = f"applying it alone exceeded the ledger's time {self._pace.most_timeouts} times"
+        logger.error("dead letter", position=str(record.position), reason=ApplyTimedOut.default_reason)
+        await self._log.bury(DeadLetter(record, event_id, paper_id, ApplyTimedOut.default_reason, message, self._now()))
 
     async def _failed(self, partition: int | None, error: Exception, failures: int) -> int:
         """Waits longer after every failure in a row; the failures so far."""

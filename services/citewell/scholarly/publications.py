@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from citewell.scholarly.contexts import MaskedContext, Passage, count_targets, mask, normalise
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
-from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CONTEXTS, MAX_ID_BYTES, MAX_PASSAGE, MAX_REFERENCES, MAX_TITLE
+from citewell.scholarly.limits import (
+    MAX_ABSTRACT,
+    MAX_AUTHOR,
+    MAX_AUTHORS,
+    MAX_CONTEXTS,
+    MAX_DESCRIPTION_BYTES,
+    MAX_EXTERNAL_ID_BYTES,
+    MAX_EXTERNAL_IDS,
+    MAX_ID_BYTES,
+    MAX_MARKERS,
+    MAX_PASSAGE,
+    MAX_PASSAGES,
+    MAX_REFERENCES,
+    MAX_RETRACTION_REASON,
+    MAX_SCHEME_BYTES,
+    MAX_SECTION,
+    MAX_TITLE,
+    MAX_VENUE,
+)
 from citewell.scholarly.papers import ExternalId
 
 
 class InvalidPublication(ValueError):
-    """Can never be applied. Names the field, its value and what would be right."""
+    """A publication that can never be applied. Names the field, its value and what would be right."""
 
     def __init__(self, field: str, value: object, expected: str) -> None:
         shown = str(value)
@@ -81,37 +100,70 @@ class Event:
 
 
 def validate(body: Publication | Retraction) -> None:
-    """Raises InvalidPublication for what can never be applied."""
+    """Raises InvalidPublication for what can never be applied. Takes time in proportion to the body's size."""
     _check_id("paper_id", body.paper_id)
     if body.revision < 1:
         raise InvalidPublication("revision", body.revision, "a number of at least 1, assigned by the publisher")
     if isinstance(body, Retraction):
+        _check_length("reason", body.reason, MAX_RETRACTION_REASON)
         return
+    _check_length("title", body.title, MAX_TITLE)
     if not normalise(body.title):
         raise InvalidPublication("title", body.title, "some text")
-    for field, text, limit in (("title", body.title, MAX_TITLE), ("abstract", body.abstract, MAX_ABSTRACT)):
-        if len(text) > limit:
-            raise InvalidPublication(field, f"{len(text)} characters", f"at most {limit}")
+    _check_length("abstract", body.abstract, MAX_ABSTRACT)
+    _check_count("authors", body.authors, MAX_AUTHORS)
+    for number, author in enumerate(body.authors):
+        _check_length(f"authors[{number}]", author, MAX_AUTHOR)
+    _check_length("venue", body.venue, MAX_VENUE)
+    _check_count("external_ids", body.external_ids, MAX_EXTERNAL_IDS)
     for number, external in enumerate(body.external_ids):
-        if not external.scheme or not external.value or not f"{external.scheme}{external.value}".isprintable():
-            raise InvalidPublication(f"external_ids[{number}]", external, "a printable scheme and value")
-    if len(body.reference_ids) > MAX_REFERENCES:
-        raise InvalidPublication("reference_ids", f"{len(body.reference_ids)} ids", f"at most {MAX_REFERENCES}")
+        _validate_external_id(f"external_ids[{number}]", external)
+    if (size := _description_bytes(body)) > MAX_DESCRIPTION_BYTES:
+        raise InvalidPublication(
+            "authors",
+            f"part of {size} bytes in title, abstract, authors, venue and external_ids",
+            f"at most {MAX_DESCRIPTION_BYTES} bytes together",
+        )
+    _check_count("reference_ids", body.reference_ids, MAX_REFERENCES)
     for number, cited in enumerate(body.reference_ids):
         _check_id(f"reference_ids[{number}]", cited)
-    if len(body.masked_contexts) > MAX_CONTEXTS:
-        raise InvalidPublication("masked_contexts", f"{len(body.masked_contexts)} contexts", f"at most {MAX_CONTEXTS}")
+    _check_count("masked_contexts", body.masked_contexts, MAX_CONTEXTS)
     for number, context in enumerate(body.masked_contexts):
         _check_id(f"masked_contexts[{number}].cited_id", context.cited_id)
-        _check_length(f"masked_contexts[{number}].text", context.text)
+        _check_length(f"masked_contexts[{number}].text", context.text, MAX_PASSAGE)
         if (targets := count_targets(context.text)) != 1:
             raise InvalidPublication(f"masked_contexts[{number}].text", f"{targets} TARGETCIT", "exactly one TARGETCIT")
+    _check_count("passages", body.passages, MAX_PASSAGES)
+    contexts = len(body.masked_contexts)
     for number, passage in enumerate(body.passages):
         _validate_passage(f"passages[{number}]", passage)
+        contexts += sum(len(marker.reference_ids) for marker in passage.markers)
+        if contexts > MAX_CONTEXTS:
+            raise InvalidPublication(
+                f"passages[{number}].markers",
+                f"more than {MAX_CONTEXTS} contexts, counted up to this passage",
+                f"at most {MAX_CONTEXTS} in masked_contexts and passages, one for each marker and id that it cites",
+            )
+
+
+def _validate_external_id(field: str, external: ExternalId) -> None:
+    for name, text, limit in (
+        ("scheme", external.scheme, MAX_SCHEME_BYTES),
+        ("value", external.value, MAX_EXTERNAL_ID_BYTES),
+    ):
+        if not text or not text.isprintable() or len(text.encode()) > limit:
+            raise InvalidPublication(f"{field}.{name}", text, f"printable text of 1 to {limit} bytes")
+
+
+def _description_bytes(body: Publication) -> int:
+    names = [name for other in body.external_ids for name in (other.scheme, other.value)]
+    return sum(len(text.encode()) for text in (body.title, body.abstract, *body.authors, body.venue, *names))
 
 
 def _validate_passage(field: str, passage: Passage) -> None:
-    _check_length(f"{field}.text", passage.text)
+    _check_length(f"{field}.text", passage.text, MAX_PASSAGE)
+    _check_length(f"{field}.section", passage.section, MAX_SECTION)
+    _check_count(f"{field}.markers", passage.markers, MAX_MARKERS)
     end = 0
     for number, marker in sorted(enumerate(passage.markers), key=lambda item: item[1].offset):
         name = f"{field}.markers[{number}]"
@@ -123,8 +175,8 @@ def _validate_passage(field: str, passage: Passage) -> None:
             )
         if not marker.reference_ids:
             raise InvalidPublication(f"{name}.reference_ids", "", "at least one id")
-        for cited in marker.reference_ids:
-            _check_id(f"{name}.reference_ids", cited)
+        for place, cited in enumerate(marker.reference_ids):
+            _check_id(f"{name}.reference_ids[{place}]", cited)
         end = marker.offset + marker.length
 
 
@@ -133,9 +185,14 @@ def _check_id(field: str, value: str) -> None:
         raise InvalidPublication(field, value, f"a printable id of 1 to {MAX_ID_BYTES} bytes without blanks around it")
 
 
-def _check_length(field: str, text: str) -> None:
-    if len(text) > MAX_PASSAGE:
-        raise InvalidPublication(field, f"{len(text)} characters", f"at most {MAX_PASSAGE}")
+def _check_length(field: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise InvalidPublication(field, f"{len(text)} characters", f"at most {limit} characters")
+
+
+def _check_count(field: str, entries: Sequence[object], limit: int) -> None:
+    if len(entries) > limit:
+        raise InvalidPublication(field, f"{len(entries)} entries", f"at most {limit} entries")
 
 
 def _hash(*parts: object) -> str:

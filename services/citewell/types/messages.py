@@ -13,7 +13,15 @@ from citewell.scholarly import publications
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
-from citewell.scholarly.limits import MAX_EXCLUDED, MAX_VENUES
+from citewell.scholarly.limits import (
+    MAX_EVENT_BYTES,
+    MAX_EXCLUDED,
+    MAX_HASH_BYTES,
+    MAX_ID_BYTES,
+    MAX_VECTOR_BYTES,
+    MAX_VECTORS,
+    MAX_VENUES,
+)
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.queries import InvalidQuery, Query
@@ -188,8 +196,29 @@ def publication_to_message(publication: publications.Publication) -> publication
     )
 
 
+def check_event(message: publication_pb2.PublicationEvent) -> None:
+    """Raises InvalidField for an event that is too large to be stored or sent, whatever it says."""
+    kind = message.WhichOneof("body") or "body"
+    if (size := message.ByteSize()) > MAX_EVENT_BYTES:
+        raise InvalidField(kind, f"{size} bytes", f"at most {MAX_EVENT_BYTES} bytes", reason="EVENT_TOO_LARGE")
+    if len(message.event_id.encode()) > MAX_ID_BYTES or not message.event_id.isprintable():
+        raise InvalidField("event_id", message.event_id, f"printable text of at most {MAX_ID_BYTES} bytes")
+    vectors = message.publication.vectors
+    if len(vectors) > MAX_VECTORS:
+        raise InvalidField(f"{kind}.vectors", f"{len(vectors)} entries", f"at most {MAX_VECTORS} entries")
+    for number, vector in enumerate(vectors):
+        for name, length, limit in (
+            ("values", len(vector.values), MAX_VECTOR_BYTES),
+            ("text_hash", len(vector.text_hash), MAX_HASH_BYTES),
+            ("model_hash", len(vector.model_hash.encode()), MAX_HASH_BYTES),
+        ):
+            if length > limit:
+                raise InvalidField(f"{kind}.vectors[{number}].{name}", f"{length} bytes", f"at most {limit} bytes")
+
+
 def event_from_message(message: publication_pb2.PublicationEvent) -> publications.Event:
-    """The event, not yet validated, or InvalidField."""
+    """The event, within the limits of check_event but not yet validated, or InvalidField."""
+    check_event(message)
     match message.WhichOneof("body"):
         case "publication":
             return publications.Event(message.event_id, publication_from_message(message.publication))
