@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from citewell.lab.commands.export import app
 from citewell.lab.davinci.export import Storage, build_graphs, export_folder, parity
+from citewell.lab.davinci.exported import exported_weights, starting_point
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.reranker.pairs import TokenBudget
@@ -110,6 +111,35 @@ def test_a_served_folder_becomes_a_triton_version_that_scores_the_same(run: RunF
     apart = onnxruntime.InferenceSession(out / "head.onnx").run(None, {"e": e, "prior": prior})
     whole = onnxruntime.InferenceSession(repository / "davinci/2/model.onnx").run(None, {**texts, "prior": prior})
     np.testing.assert_allclose(whole[0], apart[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("storage", [Storage.FP32, Storage.INT8])
+def test_an_exported_model_comes_back_to_torch(run: RunFolder, tmp_path: Path, storage: Storage) -> None:
+    out = tmp_path / "served"
+    export_folder(run, out, storage, "davinci-tiny", (2024, 10, 31), run.settings.budget)
+    source = starting_point(out)
+    trained, back = run.model().state_dict(), source.model().state_dict()
+    assert trained.keys() == back.keys()
+    tolerance = 1e-7 if storage is Storage.FP32 else 0.01  # a scale is the largest weight of a column / 127
+    for name, tensor in trained.items():
+        np.testing.assert_allclose(back[name], tensor, atol=tolerance * float(tensor.abs().max() + 1e-6), err_msg=name)
+    # Exported once more, it is the model that was served.
+    again = RunFolder(tmp_path / "again")
+    again.write_static(run.settings, source.encoder_config, source.tokenizer_file)
+    save_file(exported_weights(out), again.weights)
+    export_folder(again, tmp_path / "served again", storage, "davinci-tiny", (2024, 10, 31), run.settings.budget)
+    for name, array in exported_weights(tmp_path / "served again").items():
+        np.testing.assert_allclose(array, exported_weights(out)[name], atol=1e-6, err_msg=name)
+
+
+def test_a_folder_that_is_no_model_is_no_starting_point(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="neither a training run"):
+        starting_point(tmp_path / "nothing")
+    out = tmp_path / "served"
+    export_folder(run, out, Storage.INT8, "davinci-tiny", (2024, 10, 31), run.settings.budget)
+    (out / "config.json").unlink()
+    with pytest.raises(ValueError, match=r"has no config\.json: export the model again"):
+        starting_point(out).model()
 
 
 @pytest.mark.parametrize("budget", ["candidate=few", "words=9", "context=2"])

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from citewell.lab.dataset import NO_SPLIT
+from citewell.lab.davinci import retrieve
 from citewell.lab.davinci.retrieve import candidate_lists, leaky, sampled, training_data
+from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations, profile_table
@@ -103,6 +105,23 @@ def test_unless_positives_are_injected_every_training_list_holds_its_cited_paper
     assert (kept.lists.gold_position < 20).all()
     # Validation queries stay, found or not: leaving them out would flatter the model.
     np.testing.assert_array_equal(kept.validation.queries, injected.validation.queries)
+
+
+def test_a_run_taken_up_again_reads_its_lists_back(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = TrainSettings(train_queries=7, validation_queries=4, depth=6, inject=True)
+    first = training_data(settings, experiment, quiet, RunFolder(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("retrieved again")
+
+    monkeypatch.setattr(retrieve, "candidate_lists", refuse)
+    again = training_data(settings, experiment, quiet, RunFolder(tmp_path))
+    np.testing.assert_array_equal(again.lists.papers, first.lists.papers)
+    np.testing.assert_array_equal(again.validation.scores, first.validation.scores)
+    with pytest.raises(AssertionError, match="retrieved again"):
+        training_data(dataclasses.replace(settings, depth=5), experiment, quiet, RunFolder(tmp_path))
 
 
 def test_only_the_profiler_can_be_asked_to_leak(experiment: Experiment) -> None:

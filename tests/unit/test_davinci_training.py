@@ -15,6 +15,7 @@ from citewell.inference.sessions import Precision
 from citewell.lab.davinci import scoring
 from citewell.lab.davinci import train as training
 from citewell.lab.davinci.batches import PairBatches, TrainingBatches
+from citewell.lab.davinci.export import Storage, export_folder
 from citewell.lab.davinci.lists import NegativeSampling
 from citewell.lab.davinci.model import ApartBert
 from citewell.lab.davinci.runs import RunFolder
@@ -137,6 +138,31 @@ def test_other_settings_in_the_same_folder_are_refused(world: tuple[Path, Traini
         train(settings(encoder, steps=4), data, tmp_path)
 
 
+def test_a_run_starts_from_an_exported_model(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    first = train(settings(encoder, steps=2), data, tmp_path / "first")
+    served = tmp_path / "served"
+    export_folder(first, served, Storage.FP32, "tiny", (2024, 10, 31), first.settings.budget)
+    rates = {"learning_rate": 0.0, "head_learning_rate": 0.0}
+    second = train(settings(encoder, start_from=str(served), steps=1, **rates), data, tmp_path / "second")
+    stored, found = first.model().state_dict(), weights(second)
+    assert all(torch.allclose(stored[name], found[name], atol=1e-7) for name in stored)
+
+
+def test_the_length_of_a_run_may_change_until_its_rate_falls(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    # The warm-up is one step whatever the length.
+    chosen = settings(encoder, steps=12, cooldown=4, warmup=0.01, validate_every=20, checkpoint_every=1)
+    train(chosen, data, tmp_path / "changed", until=3)
+    shorter = dataclasses.replace(chosen, steps=8)
+    changed = train(shorter, data, tmp_path / "changed")
+    straight = train(shorter, data, tmp_path / "straight")
+    assert changed.settings == shorter
+    assert all(torch.equal(tensor, weights(straight)[name]) for name, tensor in weights(changed).items())
+    with pytest.raises(ValueError, match=r"is at step 8, where its rate falls"):
+        train(dataclasses.replace(chosen, steps=20), data, tmp_path / "changed")
+
+
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     chosen = TrainSettings(
         heads=("a1", "davinci+margin"), budget=TokenBudget(mentions=64), sampling=NegativeSampling(7, 0.2, 9)
@@ -151,6 +177,13 @@ def test_the_rate_rises_and_falls_to_zero() -> None:
     assert max(shares) == shares[9] == 1.0
     assert shares[100] == 0.0
     assert all(later < earlier for earlier, later in itertools.pairwise(shares[10:]))
+
+
+def test_with_a_cooldown_the_rate_stays_at_its_peak_before() -> None:
+    shares = [learning_rate_share(step, 100, 0.1, 20) for step in range(101)]
+    assert shares[9:81] == [1.0] * 72
+    assert shares[90] == pytest.approx(0.5)
+    assert shares[100] == 0.0
 
 
 def test_batches_hold_each_query_once_an_epoch_in_a_new_order(world: tuple[Path, TrainingData]) -> None:

@@ -1,6 +1,9 @@
 """A DAVINCI model folder as it is served: three graphs, a tokeniser, and how pairs were cut in training.
 
 sides.onnx  pairs.onnx  head.onnx  tokenizer.json  davinci.json     written by `citewell export davinci`
+
+config.json, the encoder's configuration, stands beside them for those who train the model further; serving does not
+read it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from citewell.reranker.pairs import TokenBudget
 
 SIDES, PAIRS, HEAD = GRAPHS = "sides.onnx", "pairs.onnx", "head.onnx"
 TOKENIZER, DESCRIPTION = "tokenizer.json", "davinci.json"
+ENCODER_CONFIG = "config.json"
 
 
 class RerankerUnusable(ValueError):

@@ -12,6 +12,7 @@ from rich.console import Console
 from citewell.lab.commands.options import progress
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
+from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding, prepare
@@ -61,7 +62,7 @@ def davinci(
 
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
         experiment = prepare(data, "validation", mode, encoding, cache, on_progress)
-        finished = train(chosen, training_data(chosen, experiment, on_progress), run, on_step)
+        finished = train(chosen, training_data(chosen, experiment, on_progress, RunFolder(run)), run, on_step)
     write_curves(finished)
     write_card(finished, data_name=experiment.data.name, vectors=experiment.vectors.provenance)
     console.print(f"{finished.weights} holds the weights of the {chosen.keep} validation")

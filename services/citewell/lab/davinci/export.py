@@ -6,6 +6,7 @@ run folder ──▶ model folder (reranker/model_files.py)      what the rerank
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +21,7 @@ from citewell.inference.davinci_graph import as_float32, davinci_head, davinci_p
 from citewell.inference.quantization import with_int8_weights
 from citewell.lab.davinci.model import Variant, parse_heads
 from citewell.lab.davinci.runs import RunFolder
-from citewell.reranker.model_files import GRAPHS, TOKENIZER, ModelDescription
+from citewell.reranker.model_files import ENCODER_CONFIG, GRAPHS, TOKENIZER, ModelDescription
 from citewell.reranker.pairs import TokenBudget
 
 
@@ -80,6 +81,7 @@ def export_folder(
     for graph, file in zip(graphs.parts, GRAPHS, strict=True):
         onnx.save(graph, out / file)
     shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
+    (out / ENCODER_CONFIG).write_text(json.dumps(run.encoder_config, indent=2) + "\n", encoding="utf-8")
     settings = run.settings
     hidden = int(run.encoder_config["hidden_size"])
     mentions = settings.mentions if budget.mentions else 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from citewell.lab.dataset import Rows
 from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts, make_mentions
 from citewell.lab.davinci.train import TrainingData
@@ -80,26 +81,31 @@ def leaky(experiment: Experiment) -> Experiment:
     return replace(experiment, table=table)
 
 
-def training_data(settings: TrainSettings, experiment: Experiment, on_progress: OnProgress) -> TrainingData:
-    """What the settings ask for, of a data set that is ready."""
+def training_data(
+    settings: TrainSettings, experiment: Experiment, on_progress: OnProgress, keep: RunFolder | None = None
+) -> TrainingData:
+    """What the settings ask for, of a data set that is ready; the lists are kept in `keep` and read from there."""
     train, validation = experiment.of_split("train"), experiment.of_split("validation")
     if not settings.leave_one_out:
         if settings.candidates != "profiler":
             raise ValueError("only the profiler can be asked to leak")
         train = leaky(train)
-    lists = [
-        candidate_lists(
-            SYSTEMS[settings.candidates](each),
-            each,
-            sampled(each.task.queries, count, settings.seed),
-            settings.depth,
-            on_progress,
-        )
-        for each, count in ((train, settings.train_queries), (validation, settings.validation_queries))
-    ]
-    usable = (lists[0].papers >= 0).sum(axis=1) > settings.sampling.count  # the oldest papers have few candidates
+
+    def lists_of(each: Experiment, count: int) -> CandidateLists:
+        name = f"{each.task.split}-{settings.candidates}-{count}-{settings.depth}-{settings.seed}"
+        kept = keep.lists(name) if keep and settings.leave_one_out else None
+        if kept and kept.exists():
+            return CandidateLists.load(kept)
+        queries = sampled(each.task.queries, count, settings.seed)
+        made = candidate_lists(SYSTEMS[settings.candidates](each), each, queries, settings.depth, on_progress)
+        if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            made.save(kept)
+        return made
+
+    learned, watched = lists_of(train, settings.train_queries), lists_of(validation, settings.validation_queries)
+    usable = (learned.papers >= 0).sum(axis=1) > settings.sampling.count  # the oldest papers have few candidates
     if not settings.inject:
-        usable &= lists[0].gold_position < settings.depth
-    lists[0] = lists[0].take(np.flatnonzero(usable))
+        usable &= learned.gold_position < settings.depth
     shown = settings.mentions if settings.budget.mentions else 0
-    return TrainingData(lists[0], lists[1], pair_texts(experiment, shown))
+    return TrainingData(learned.take(np.flatnonzero(usable)), watched, pair_texts(experiment, shown))

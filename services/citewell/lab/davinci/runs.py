@@ -44,9 +44,18 @@ class RunFolder:
         config: dict[str, Any] = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         return config
 
+    @property
+    def tokenizer_file(self) -> Path:
+        """The tokeniser as Hugging Face stores it."""
+        return self.path / "tokenizer.json"
+
+    def lists(self, name: str) -> Path:
+        """Where candidate lists are kept: a run that is taken up again need not retrieve."""
+        return self.path / f"{name}.lists.npz"
+
     def tokenizer(self, budget: TokenBudget | None = None) -> PairTokenizer:
         """Pairs as the model was trained to read them, or cut to another budget."""
-        return PairTokenizer.from_file(self.path / "tokenizer.json", budget or self.settings.budget)
+        return PairTokenizer.from_file(self.tokenizer_file, budget or self.settings.budget)
 
     def model(self, apart: Mapping[str, Any] | None = None) -> Reranker:
         """The model with the weights that were kept, ready to score, or to learn to read the sides `apart`."""
@@ -59,9 +68,13 @@ class RunFolder:
     def write_static(self, settings: TrainSettings, config: Mapping[str, Any], tokenizer: Path) -> None:
         """Writes what does not change while training."""
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "settings.json").write_text(settings.to_json() + "\n", encoding="utf-8")
+        self.write_settings(settings)
         (self.path / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         shutil.copyfile(tokenizer, self.path / "tokenizer.json")
+
+    def write_settings(self, settings: TrainSettings) -> None:
+        """Writes what the run is told."""
+        (self.path / "settings.json").write_text(settings.to_json() + "\n", encoding="utf-8")
 
     def save_weights(self, model: Reranker) -> None:
         """Writes the weights; a reader sees the old file or the new one."""

@@ -28,7 +28,7 @@ class TrainSettings:
     heads: tuple[str, ...] = ("davinci",)
     """The first is the model; others are rivals trained on the same encoder and pairs. `variant` or `variant+loss`."""
     start_from: str = ""
-    """Run folder whose encoder (and heads of the same name) to start from."""
+    """Run folder, or exported model folder, whose encoder (and heads of the same name) to start from."""
     freeze_encoder: bool = False
     """Train the heads alone."""
     freeze_words: bool = True
@@ -69,7 +69,11 @@ class TrainSettings:
     head_learning_rate: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.05
-    """Share of the steps."""
+    """Share of the steps in which the rate rises."""
+    cooldown: int = 0
+    """Over how many of the last steps the rate falls to zero. 0: from the end of the warm-up on. With a cooldown,
+    `steps` may be changed while a run has not reached it: nothing before the cooldown depends on them but the warm-up.
+    """
     clip: float = 1.0
     validate_every: int = 100
     """Steps between two validations."""

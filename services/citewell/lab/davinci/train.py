@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from citewell.lab import metrics
 from citewell.lab.davinci.batches import PairBatches, TrainingBatches
+from citewell.lab.davinci.exported import starting_point
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.model import (
     HeadOutput,
@@ -52,9 +53,18 @@ def train(
     if not run.checkpoint.exists():
         tokenizer, config = _encoder_files(settings)
         run.write_static(settings, config, tokenizer)
-    elif run.settings != settings:
+    elif replace(run.settings, steps=settings.steps) != settings or (
+        run.settings != settings and not settings.cooldown
+    ):
         raise ValueError(f"{folder} holds a run with other settings; name another folder or delete it")
     trainer = _Trainer(settings, data, run)
+    if run.settings.steps != settings.steps:
+        reached = min(run.settings.steps, settings.steps) - settings.cooldown
+        if trainer.step > reached:
+            raise ValueError(
+                f"{folder} is at step {trainer.step}, where its rate falls: steps could be changed until {reached}"
+            )
+        run.write_settings(settings)
     while trainer.unfinished and (until is None or trainer.step < until):
         on_progress(trainer.advance())
     return run
@@ -91,7 +101,7 @@ class _Trainer:
         settings = self.settings
         torch.manual_seed(settings.seed * 1_000_003 + self.step)
         self.model.train()
-        rate = learning_rate_share(self.step, settings.steps, settings.warmup)
+        rate = learning_rate_share(self.step, settings.steps, settings.warmup, settings.cooldown)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * rate
         losses = dict.fromkeys(self.losses, 0.0)
@@ -151,17 +161,22 @@ class _Trainer:
         self.entries = state["entries"]
 
 
-def learning_rate_share(step: int, steps: int, warmup: float) -> float:
-    """Share of the peak rate at a step counted from 0: a linear rise, then a linear fall to zero."""
+def learning_rate_share(step: int, steps: int, warmup: float, cooldown: int = 0) -> float:
+    """Share of the peak rate at a step counted from 0: a linear rise, the peak, a linear fall to zero.
+
+    Without a `cooldown` the fall begins where the rise ends.
+    """
     rising = max(1, round(warmup * steps))
-    return (step + 1) / rising if step < rising else (steps - step) / max(1, steps - rising)
+    if step < rising:
+        return (step + 1) / rising
+    return min(1.0, (steps - step) / max(1, cooldown or steps - rising))
 
 
 def _encoder_files(settings: TrainSettings) -> tuple[Path, dict[str, Any]]:
     """The tokeniser's file and the configuration of the encoder a run starts from."""
     if settings.start_from:
-        source = RunFolder(Path(settings.start_from))
-        return source.path / "tokenizer.json", source.encoder_config | settings.apart
+        source = starting_point(Path(settings.start_from))
+        return source.tokenizer_file, source.encoder_config | settings.apart
     folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
     encoder: Any = load_encoder(settings.encoder, settings.layers, settings.apart)
     if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files lie in the hub's cache
@@ -177,7 +192,7 @@ def _new_model(settings: TrainSettings) -> Reranker:
     if not settings.start_from:
         encoder = load_encoder(settings.encoder, settings.layers, settings.apart)
         return Reranker(encoder, variants, settings.head_size)
-    source = RunFolder(Path(settings.start_from)).model(settings.apart)
+    source = starting_point(Path(settings.start_from)).model(settings.apart)
     model = Reranker(source.encoder, variants, settings.head_size)
     for name in settings.heads:
         if name in source.heads:
