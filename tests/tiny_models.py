@@ -77,7 +77,12 @@ def tiny_bert_weights(
 
 
 def write_tiny_davinci(
-    folder: Path, *, seed: int = 0, budget: TokenBudget | None = None, config: dict[str, Any] = RERANKER_CONFIG
+    folder: Path,
+    *,
+    seed: int = 0,
+    budget: TokenBudget | None = None,
+    mentions: int = 0,
+    config: dict[str, Any] = RERANKER_CONFIG,
 ) -> Path:
     """A DAVINCI model folder, as `citewell export davinci` writes it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +94,7 @@ def write_tiny_davinci(
         context=16, query_title=4, query_abstract=4, candidate=20, window=config["max_position_embeddings"]
     )
     apart = config.get("apart_layers", 0)
-    described = ModelDescription("tiny", budget, 0, 0.95, config["hidden_size"], "fp32", (2020, 12, 31), apart)
+    described = ModelDescription("tiny", budget, mentions, 0.95, config["hidden_size"], "fp32", (2020, 12, 31), apart)
     described.write(folder)
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from citewell.reranker import in_process
+from citewell.reranker.pairs import TokenBudget
 from citewell.reranker.server import RerankerServer
 from citewell.reranker.settings import Backend, RerankerSettings
 from citewell.reranker.v1 import reranker_pb2 as messages
@@ -20,7 +23,7 @@ from citewell.runtime.channels import invoke, open_channel, require_serving
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Overloaded
 from citewell.runtime.server import ServiceProcess
 from citewell.runtime.settings import UnknownSetting
-from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_TITLE
+from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_EVIDENCE, MAX_PASSAGE, MAX_TITLE
 from tests.tiny_models import write_tiny_davinci
 
 SERVICE = "citewell.reranker.v1.RerankerService"
@@ -117,6 +120,16 @@ async def test_without_a_model_candidates_keep_their_order_and_the_answer_says_s
             "candidates[0].abstract",
             "at most",
         ),
+        (
+            {"candidates": [{"paper_id": "a", "rank": 1, "citing_contexts": ["b", "x" * (MAX_PASSAGE + 1)]}]},
+            "candidates[0].citing_contexts[1]",
+            f"at most {MAX_PASSAGE}",
+        ),
+        (
+            {"candidates": [{"paper_id": "a", "rank": 1, "citing_contexts": ["b"] * (MAX_EVIDENCE + 1)}]},
+            "candidates[0].citing_contexts",
+            f"at most {MAX_EVIDENCE}",
+        ),
     ],
 )
 async def test_bad_input_names_the_field(bad_input_stub: Any, change: dict[str, Any], field: str, told: str) -> None:
@@ -158,6 +171,59 @@ async def test_a_deadline_too_short_fails_or_gives_the_best_so_far(model: Path) 
         scored = {paper.paper_id for paper in partly.papers if paper.HasField("score")}
         assert partly.partial_reason == "DEADLINE"
         assert scored == {f"p{i}" for i in range(1, len(scored) + 1)}
+
+
+async def test_warming_up_leaves_nothing_that_an_answer_could_show(model: Path) -> None:
+    """The warm-up scores candidates of its own; papers that have the ids it once used are read all the same."""
+    papers = [messages.RerankCandidate(paper_id=f"{i}", title="a b", abstract="d " * i, rank=i) for i in range(1, 17)]
+    renamed = [
+        messages.RerankCandidate(paper_id=f"p{i:02}", title="a b", abstract="d " * i, rank=i) for i in range(1, 17)
+    ]
+    async with serving(model=model) as (stub, _):
+        answer = await ask(stub, request_of(candidates=papers))
+        expected = await ask(stub, request_of(candidates=renamed))
+    assert {int(p.paper_id): p.score for p in answer.papers} == {int(p.paper_id[1:]): p.score for p in expected.papers}
+
+
+async def test_the_event_loop_stays_free_while_models_are_compiled(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled_in: list[threading.Thread] = []
+    real = in_process.open_session
+
+    def watched(*arguments: Any) -> Any:
+        compiled_in.append(threading.current_thread())
+        return real(*arguments)
+
+    monkeypatch.setattr(in_process, "open_session", watched)
+    async with serving(model=model):
+        pass
+    assert len(compiled_in) == 3
+    assert threading.main_thread() not in compiled_in
+
+
+async def test_what_others_said_is_read_where_the_model_reads_it(tmp_path: Path) -> None:
+    budget = TokenBudget(context=16, query_title=4, candidate=12, mentions=16, window=64)
+    reads = write_tiny_davinci(tmp_path / "reads", budget=budget, mentions=2)
+    said = ["the method of TARGETCIT", "we use TARGETCIT here"]
+    async with serving(model=reads) as (stub, _):
+        plain = await ask(stub, _with_contexts([]))
+        heard = await ask(stub, _with_contexts(said))
+        # A third context is beyond what the model was trained to read: it must not shorten the others.
+        more = await ask(stub, _with_contexts([*said, "as in TARGETCIT"]))
+        info = await stub.Info(messages.InfoRequest(), timeout=5)
+    assert info.citing_contexts == 2
+    assert heard.papers[0].score != plain.papers[0].score
+    assert heard.papers == more.papers
+    deaf = write_tiny_davinci(tmp_path / "deaf")
+    async with serving(model=deaf) as (stub, _):
+        assert (await ask(stub, _with_contexts(said))).papers == (await ask(stub, _with_contexts([]))).papers
+        assert (await stub.Info(messages.InfoRequest(), timeout=5)).citing_contexts == 0
+
+
+def _with_contexts(said: list[str]) -> messages.RerankRequest:
+    candidate = messages.RerankCandidate(paper_id="p1", title="a", abstract="b", rank=1, citing_contexts=said)
+    return request_of(candidates=[candidate])
 
 
 async def test_an_unusable_model_folder_is_a_clear_setting_error(tmp_path: Path) -> None:

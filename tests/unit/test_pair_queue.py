@@ -128,6 +128,26 @@ async def test_beyond_the_bound_a_request_is_refused_with_a_time_to_retry() -> N
         await asyncio.gather(*waiting)
 
 
+class SecondFails(GatedScorer):
+    """Computes one batch; every later one fails."""
+
+    async def score(self, batch: PairBatch, priors: Floats) -> Floats:
+        if self.batches:
+            raise Unavailable("gone")
+        return await super().score(batch, priors)
+
+
+async def test_batches_done_before_a_failure_are_kept_if_a_partial_answer_is_allowed() -> None:
+    async with running(SecondFails(), batch_tokens=20) as queue:
+        done = await queue.score(pairs_of([1, 2, 3, 4]), priors(4), 10, allow_partial=True)
+        np.testing.assert_array_equal(done.scores[:, 0], [1, 2, np.nan, np.nan])
+        assert isinstance(done.failure, Unavailable)
+        assert queue.waiting_pairs == 0
+    async with running(SecondFails(), batch_tokens=20) as queue:
+        with pytest.raises(Unavailable, match="gone"):
+            await queue.score(pairs_of([1, 2, 3, 4]), priors(4), 10, allow_partial=False)
+
+
 async def test_at_the_deadline_the_best_so_far_in_prior_order_or_an_error() -> None:
     scorer = GatedScorer(open_=False)
     async with running(scorer, batch_tokens=20) as queue:

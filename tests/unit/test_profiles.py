@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -118,6 +118,7 @@ def test_queries_are_eq_4_and_only_the_ratio_counts(
 ) -> None:
     query = query_vector(context, content, QueryWeights(gamma, delta))
     np.testing.assert_allclose(query, gamma * context + delta * content, atol=1e-5)
+    assume(np.linalg.norm(query) > 0.1)  # where the halves cancel out, a direction is what rounding leaves
     doubled = query_vector(context, content, QueryWeights(2 * gamma, 2 * delta))
     np.testing.assert_allclose(normalised(doubled), normalised(query), atol=1e-5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ class LengthScorer:
 
 
 def candidate(number: int, length: int, rank: int | None = None) -> Candidate:
-    return Candidate(f"p{number}", 1, rank or number, CandidateText("", "a " * length))
+    return Candidate(f"p{number}", rank or number, CandidateText("", "a " * length))
 
 
 def make_pass(budget: TokenBudget, keep: int) -> Pass:
@@ -102,6 +103,20 @@ async def test_a_model_out_of_reach_leaves_the_order_if_that_is_allowed(queue: P
     assert [paper.paper_id for paper in done.papers] == ["p1", "p2"]
 
 
+async def test_what_was_scored_before_the_model_was_lost_is_answered(scorer: LengthScorer) -> None:
+    limits = QueueLimits(batch_tokens=80, waiting_pairs=100, in_flight=1)
+    queue = PairQueue(scorer, PairTokenizer(tiny_tokenizer(), BUDGET).pack, limits, time.monotonic)
+    queue.start()
+    scorer.unavailable_after = 1
+    reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, time.monotonic)
+    candidates = [candidate(number, 20) for number in range(1, 6)]
+    done = await reranker.rerank(QUERY, candidates, 5, 10, allow_partial=True)
+    await queue.stop()
+    assert scorer.seen[0] == 2, "two pairs fill a batch"
+    assert (done.partial, done.scored) == (Partial.UNAVAILABLE, 2)
+    assert [paper.paper_id for paper in done.papers] == ["p1", "p2", "p3", "p4", "p5"]
+
+
 class OneBatchScorer(LengthScorer):
     """Never comes back from its second batch."""
 
@@ -136,20 +151,31 @@ def test_without_a_model_candidates_keep_their_order() -> None:
     assert [paper.prior for paper in done.papers] == pytest.approx([0.9, 0.81])
 
 
-def test_tokens_are_kept_by_paper_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_kept_by_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = PairTokenizer(tiny_tokenizer(), BUDGET)
     tokenized: list[int] = []
     real = tokenizer.candidates
     monkeypatch.setattr(tokenizer, "candidates", lambda texts: (tokenized.append(len(texts)), real(texts))[1])
     kept = CandidateTokens(tokenizer, 2)
-    old, new = candidate(1, 3), Candidate("p1", 2, 1, CandidateText("", "b b"))
+    old, new = candidate(1, 3), Candidate("p1", 1, CandidateText("", "b b"))
     assert len(kept.of([old])[0]) == 3
-    assert len(kept.of([old, new])[1]) == 2, "another revision is another text"
-    kept.of([old, new])
+    assert len(kept.of([old, new])[1]) == 2, "one id, another text: another revision, or another set of papers"
+    assert len(kept.of([Candidate("p9", 1, old.text)])[0]) == 3, "two papers of one text share its tokens"
     assert tokenized == [1, 1, 0]
-    kept.of([candidate(2, 1), candidate(3, 1)])  # push both out
+    kept.of([candidate(2, 1), candidate(3, 2)])  # push both out
     kept.of([old])
     assert tokenized == [1, 1, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [CandidateText("ab", "c"), CandidateText("a", "bc", ()), CandidateText("a", "b", ("c",)), CandidateText("", "ab")],
+)
+def test_texts_that_join_to_the_same_letters_are_told_apart(other: CandidateText) -> None:
+    kept = CandidateTokens(PairTokenizer(tiny_tokenizer(), replace(BUDGET, candidate=12, mentions=8)), 10)
+    text = CandidateText("a", "b")
+    first, second = kept.of([Candidate("p1", 1, text), Candidate("p1", 1, other)])
+    assert first.tolist() != second.tolist()
 
 
 @given(st.lists(st.floats(-30, 30, width=32) | st.just(float("nan")), min_size=1, max_size=20))

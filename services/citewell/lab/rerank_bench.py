@@ -81,7 +81,7 @@ class Bench:
         papers, ids = self.lists.papers[row], self.texts.data.papers.ids
         query = int(self.lists.queries[row])
         inside = [int(paper) for paper in papers if paper >= 0]
-        return [Candidate(ids[p], 1, rank, self.texts.candidate(query, p)) for rank, p in enumerate(inside, 1)]
+        return [Candidate(ids[p], rank, self.texts.candidate(query, p)) for rank, p in enumerate(inside, 1)]
 
     def scorer(self, speed: Speed) -> InProcessScorer:
         key = speed.storage, speed.runtime, speed.precision, speed.known

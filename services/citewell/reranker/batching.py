@@ -1,10 +1,10 @@
-"""A bounded queue of pairs: batches are made across requests, and what cannot be done in time is not begun.
+"""A bounded queue of pairs: a batch holds pairs of several requests, and work that cannot end in time is not begun.
 
     score() ──▶ waiting pairs, oldest request first, each in prior order
                     └▶ worker: of the pairs waiting longest, those of like length make a batch ──▶ PairScorer
 
-A request beyond the bound is refused at once (Overloaded): behind a long queue everybody would be late. A request
-whose caller leaves, or whose deadline comes, takes its waiting pairs with it.
+A request beyond the bound is refused at once (Overloaded). When a caller leaves or its deadline passes, its waiting
+pairs leave the queue.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 from citewell.inference.batches import token_batches
 from citewell.reranker.pairs import PairBatch, Tokens, pair_length
 from citewell.reranker.scorer import Floats, PairScorer
-from citewell.runtime.errors import DeadlineExceeded, Overloaded
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, Overloaded
 
-# How many batches' worth of waiting pairs are sorted by length together: more would save padding, but leave larger gaps
-# in what is scored by a deadline.
+# A batch is chosen by length among so many batches' worth of waiting pairs. More would save padding, but leave larger
+# gaps in what is scored by a deadline.
 _LOOKAHEAD = 2
-# Weight of the newest batch in the running mean of the time a token takes. A faster one counts more: an estimate that
-# is too high would refuse what could be done, one that is too low only starts it in vain.
+# Weight of the newest batch in the running mean of the time a token takes. Adapt quickly downwards: overestimating
+# rejects work that would have fitted, underestimating only starts work that is then cut off.
 _IF_SLOWER, _IF_FASTER = 0.1, 0.5
-# What is left of the estimate after each refusal it caused; else one slow moment could refuse everybody for good.
+# The estimate shrinks by this factor with each refusal it causes: no batch runs then that could correct it.
 _AFTER_REFUSAL = 0.9
 
 Pair = tuple[Tokens, Tokens]
@@ -65,6 +65,8 @@ class Scored:
     scores: Floats
     queue_seconds: float
     inference_seconds: float
+    failure: CitewellError | None = None
+    """Why pairs are missing, where the scorer failed after some of them had been scored."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,8 +123,8 @@ class PairQueue:
     async def score(self, pairs: Sequence[Pair], priors: Floats, seconds: float, *, allow_partial: bool) -> Scored:
         """Scores of the pairs, which come in prior order, within `seconds`.
 
-        With `allow_partial`, what is done by then; else DeadlineExceeded, and at once if the work could not end in
-        time.
+        With `allow_partial`, what is done by then, or by the time the scorer fails. Without it DeadlineExceeded (at
+        once if the work could not end in time), or the scorer's error.
         """
         if not pairs:
             return Scored(np.empty((0, 3), np.float32), 0.0, 0.0)
@@ -142,6 +144,7 @@ class PairQueue:
             )
         self._waiting += waiting
         self._wake.set()
+        failure = None
         try:
             async with asyncio.timeout(None if math.isinf(seconds) else max(0.0, seconds)):
                 await request.done
@@ -150,11 +153,15 @@ class PairQueue:
                 raise DeadlineExceeded(
                     f"{request.left} of {len(pairs)} pairs were not scored", stage="rerank"
                 ) from None
+        except CitewellError as error:
+            if not allow_partial or request.left == len(pairs):
+                raise
+            failure = error
         finally:
             if request.left:
                 self._waiting = [one for one in self._waiting if one.request is not request]
         queue = (request.begun if request.begun is not None else self.clock()) - request.came
-        return Scored(request.scores.copy(), queue, request.inference_seconds)
+        return Scored(request.scores.copy(), queue, request.inference_seconds, failure)
 
     def _request(self, pairs: Sequence[Pair], priors: Floats) -> _Request:
         scores = np.full((len(pairs), 3), np.nan, np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from citewell.reranker.batching import PairQueue, Scored
 from citewell.reranker.pairs import CandidateText, PairTokenizer, TokenBudget, Tokens
 from citewell.reranker.scorer import LOGIT, Floats
 from citewell.reranker.scores import RankedPaper, rank_priors, ranking
-from citewell.runtime.errors import Unavailable
+from citewell.runtime.errors import DeadlineExceeded, Unavailable
 from citewell.scholarly.queries import Query
 
 
@@ -24,7 +25,6 @@ class Candidate:
     """A paper found by retrieval."""
 
     paper_id: str
-    revision: int
     rank: int
     text: CandidateText
 
@@ -55,28 +55,36 @@ class Reranking:
 
 
 class CandidateTokens:
-    """Tokens of candidates, kept by (paper, revision) and what is shown of them: a popular paper is tokenised once."""
+    """Tokens of candidates, kept by a hash of the text: a popular paper is tokenised once."""
 
     def __init__(self, tokenizer: PairTokenizer, size: int) -> None:
         self._tokenizer, self._size = tokenizer, size
-        self._kept: OrderedDict[tuple[str, int, tuple[str, ...]], Tokens] = OrderedDict()
+        self._kept: OrderedDict[bytes, Tokens] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, candidates: Sequence[Candidate]) -> list[Tokens]:
         """The tokens of each candidate, in order."""
-        keys = [(one.paper_id, one.revision, one.text.mentions) for one in candidates]
+        texts = {_key(one.text): one.text for one in candidates}
         with self._lock:
-            found = {key: self._kept[key] for key in keys if key in self._kept}
-        missing = [(key, one.text) for key, one in zip(keys, candidates, strict=True) if key not in found]
-        for (key, _), tokens in zip(missing, self._tokenizer.candidates([text for _, text in missing]), strict=True):
-            found[key] = tokens
+            found = {key: self._kept[key] for key in texts if key in self._kept}
+        missing = [key for key in texts if key not in found]
+        found |= zip(missing, self._tokenizer.candidates([texts[key] for key in missing]), strict=True)
         with self._lock:
-            for key in keys:
-                self._kept[key] = found[key]
+            for key, tokens in found.items():
+                self._kept[key] = tokens
                 self._kept.move_to_end(key)
             while len(self._kept) > self._size:
                 self._kept.popitem(last=False)
-        return [found[key] for key in keys]
+        return [found[_key(one.text)] for one in candidates]
+
+
+def _key(text: CandidateText) -> bytes:
+    """A hash of everything that is shown of a candidate."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (text.title, text.abstract, *text.mentions):
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +128,8 @@ class Reranker:
                 partial = Partial.UNAVAILABLE
                 break
             partial = self._keep(scores, shown, done)
+            if done.failure and not isinstance(done.failure, DeadlineExceeded):
+                partial = Partial.UNAVAILABLE
             queue, inference = queue + done.queue_seconds, inference + done.inference_seconds
             if partial:
                 break

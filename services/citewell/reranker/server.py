@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -23,13 +24,13 @@ from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import InvalidField, Overloaded
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.contexts import TARGET
-from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_TITLE
+from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_EVIDENCE, MAX_PASSAGE, MAX_TITLE
 from citewell.scholarly.queries import Query
 from citewell.types.messages import query_from_message
 from citewell.types.v1 import paper_pb2
 
 PRIOR_DECAY = 0.95
-# Share of the time left that is kept for sending the best so far: it must arrive, or it was in vain.
+# Share of the time left that is kept for sending a partial answer before the caller's deadline.
 PARTIAL_RESERVE = 0.1
 _WARM_PAIRS = 16
 
@@ -64,8 +65,9 @@ class RerankerServer(RerankerServiceServicer):
         if self._model is None:
             return
         settings = self._settings
+        # Compiling graphs and reading the tokeniser take seconds: probes are answered meanwhile.
         self._scorer = scorer = await _open_scorer(self._model, settings)
-        passes = _passes(self._model, settings)
+        passes = await asyncio.to_thread(_passes, self._model, settings)
         limits = QueueLimits(settings.batch_tokens, settings.waiting_pairs, settings.batches_in_flight)
         self._queue = PairQueue(scorer, passes[-1].tokenizer.pack, limits, time.monotonic, _record)
         telemetry.meter.create_observable_gauge("citewell_reranker_waiting_pairs", callbacks=[self._waiting])
@@ -76,11 +78,20 @@ class RerankerServer(RerankerServiceServicer):
     async def _warm(self) -> None:
         """Two rounds: the first loads what the runtime loads lazily, the second tells the queue its speed."""
         assert self._reranker is not None
+        assert self._model is not None
         text = "warm up " * 200
-        candidates = [Candidate(f"{i}", 0, i, CandidateText(text, text)) for i in range(1, _WARM_PAIRS + 1)]
+        said = (f"{text} {TARGET} {text}",) * self._model.description.mentions
+        candidates = [Candidate(f"{i}", i, CandidateText(text, text, said)) for i in range(1, _WARM_PAIRS + 1)]
         for _ in range(2):
             query = Query(f"{text} {TARGET} {text}", text, text)
             await self._reranker.rerank(query, candidates, _WARM_PAIRS, deadlines.remaining(), allow_partial=True)
+
+    @property
+    def _citing_contexts(self) -> int:
+        """How many citing contexts of a candidate the model reads."""
+        if self._model is None or not self._model.description.budget.mentions:
+            return 0
+        return self._model.description.mentions
 
     async def check(self) -> None:
         """Raises while the model cannot be reached; without a model there is nothing to reach."""
@@ -97,7 +108,7 @@ class RerankerServer(RerankerServiceServicer):
         return [Observation(self._queue.waiting_pairs)]
 
     async def Rerank(self, request: messages.RerankRequest, context: Any) -> messages.RerankResponse:
-        query, candidates = query_from_message(request), _candidates(request)
+        query, candidates = query_from_message(request), _candidates(request, self._citing_contexts)
         depth = _depth(request.depth) or self._settings.default_depth
         if self._reranker is None or self._scorer is None:
             return _response(unscored(candidates, depth, PRIOR_DECAY), "")
@@ -122,6 +133,7 @@ class RerankerServer(RerankerServiceServicer):
         described = self._model.description
         year, month, day = described.training_cut_off
         info.prior_decay = described.decay
+        info.citing_contexts = self._citing_contexts
         info.speed_note = f"one pass over pairs of at most {described.budget.longest} tokens"
         if settings.first_pass_share < 1:
             info.speed_note = (
@@ -167,7 +179,9 @@ async def _open_scorer(model: ModelFolder, settings: RerankerSettings) -> PairSc
     from citewell.reranker.in_process import InProcessScorer
 
     kept_bytes = settings.kept_mebibytes << 20
-    return InProcessScorer(model, settings.runtime, settings.precision, settings.threads, kept_bytes=kept_bytes)
+    return await asyncio.to_thread(
+        InProcessScorer, model, settings.runtime, settings.precision, settings.threads, kept_bytes=kept_bytes
+    )
 
 
 def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:
@@ -191,7 +205,8 @@ def _record(batch: BatchReport) -> None:
     _batch_requests.record(batch.requests)
 
 
-def _candidates(request: messages.RerankRequest) -> list[Candidate]:
+def _candidates(request: messages.RerankRequest, citing_contexts: int) -> list[Candidate]:
+    """The request's candidates, each with as many citing contexts as the model reads."""
     if not 1 <= len(request.candidates) <= MAX_CANDIDATES:
         raise InvalidField("candidates", f"{len(request.candidates)} candidates", f"1 to {MAX_CANDIDATES}")
     candidates, seen = [], dict[str, int]()
@@ -208,8 +223,21 @@ def _candidates(request: messages.RerankRequest) -> list[Candidate]:
                 raise InvalidField(
                     f"{where}.{field}", f"{len(value)} characters", f"at most {limit}", reason="TEXT_TOO_LONG"
                 )
-        text = CandidateText(one.title, one.abstract, tuple(one.citing_contexts))
-        candidates.append(Candidate(one.paper_id, one.revision, one.rank, text))
+        if len(one.citing_contexts) > MAX_EVIDENCE:
+            raise InvalidField(
+                f"{where}.citing_contexts", f"{len(one.citing_contexts)} contexts", f"at most {MAX_EVIDENCE}"
+            )
+        for n, said in enumerate(one.citing_contexts):
+            if len(said) > MAX_PASSAGE:
+                raise InvalidField(
+                    f"{where}.citing_contexts[{n}]",
+                    f"{len(said)} characters",
+                    f"at most {MAX_PASSAGE}",
+                    reason="TEXT_TOO_LONG",
+                )
+        # More contexts than the model was trained with would leave each too few tokens.
+        text = CandidateText(one.title, one.abstract, tuple(one.citing_contexts[:citing_contexts]))
+        candidates.append(Candidate(one.paper_id, one.rank, text))
     return candidates
 
 

@@ -17,6 +17,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -31,8 +36,16 @@ class RerankCandidate(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     CITING_CONTEXTS_FIELD_NUMBER: _builtins.int
     paper_id: _builtins.str
-    revision: _builtins.int
-    """With the id, the key of the token cache."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def revision(self) -> _builtins.int:
+        """Not read: tokens are cached by the hash of the text."""
+
+    @revision.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def revision(self, value: _builtins.int) -> None:
+        """Not read: tokens are cached by the hash of the text."""
+
     title: _builtins.str
     abstract: _builtins.str
     rank: _builtins.int
@@ -41,7 +54,9 @@ class RerankCandidate(_message.Message):
     """The retrieval score, for models that read it."""
     @_builtins.property
     def citing_contexts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What others said when citing it, most fitting first."""
+        """What others said when citing it, with TARGETCIT where they cite it, most fitting first. The model reads the first
+        InfoResponse.citing_contexts.
+        """
 
     def __init__(
         self,
@@ -163,7 +178,7 @@ class RerankResponse(_message.Message):
     scored: _builtins.int
     depth: _builtins.int
     partial_reason: _builtins.str
-    """Why fewer were scored than asked for: "DEADLINE", "NO_MODEL"; empty = all were."""
+    """Why fewer were scored than asked for: "DEADLINE", "NO_MODEL", "UNAVAILABLE"; empty = all were."""
     queue_seconds: _builtins.float
     tokenize_seconds: _builtins.float
     inference_seconds: _builtins.float
