@@ -18,11 +18,23 @@ from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.projector import Projector
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.lexical import Terms
 from citewell.scholarly.outcomes import Outcome
 from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication, Retraction
-from tests.ledger_world import HashEncoder, LedgerModel, MemoryIndex, Sums, shown_papers, shown_spans, stored_sums
+from citewell.scholarly.words import count_terms
+from tests.ledger_world import (
+    HashEncoder,
+    LedgerModel,
+    MemoryIndex,
+    Sums,
+    check_words,
+    shown_papers,
+    shown_spans,
+    stored_said,
+    stored_sums,
+)
 
 WEIGHTS = ProfileWeights(0.8, 0.2)
 
@@ -68,8 +80,9 @@ class World:
         return stored_sums(self.database, (encoder or self.encoder).model_hash)
 
     def check(self) -> None:
-        """Sums bit for bit, and the index after projection."""
+        """Sums and counts bit for bit, and the index after projection."""
         assert self.sums() == self.model.sums(self.encoder)
+        assert stored_said(self.database) == self.model.said()
         self.project()
         with self.database.reading() as connection:
             view = serving_view(connection)
@@ -81,8 +94,14 @@ class World:
             assert point.paper.in_degree == self.model.in_degree(key)
             expected = self.model.profile(encoder, key, view.weights.alpha, view.weights.beta)
             np.testing.assert_allclose(point.profile, expected, atol=1e-5)
+            check_words(self.model, point, view)
         said = {(citing, cited, text) for (citing, cited), texts in self.model.citations().items() for text in texts}
-        assert shown_spans(self.index.spans[view.name].values()).keys() == said
+        spans = shown_spans(self.index.spans[view.name].values())
+        assert spans.keys() == said
+        for (_, _, text), span in spans.items():
+            assert span.terms == Terms.of(count_terms(text))
+            assert span.span_terms == Terms.of(count_terms(span.span.of(text)))
+            assert span.span.length > 0
 
 
 def paper(

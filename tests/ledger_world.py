@@ -1,11 +1,11 @@
 """A ledger's surroundings for tests: an encoder that costs nothing, an index in memory, and the plain model of what the
-ledger should say, written without any of its code but the notion of a publication.
+ledger should say, written without any of its code but the notions of a publication and a word.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,9 +23,15 @@ from citewell.profiler.ledger.views import View
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.publications import Event, InvalidPublication, Publication, Retraction, validate
+from citewell.scholarly.words import count_terms
 
 Sums = dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]
 """(cited, citing year) → count, Σs, Σv in Python's own integers."""
+
+
+Said = dict[tuple[str, int], dict[int, int]]
+"""(cited, citing year, or -1 for all years) → term → count."""
+EVERY_YEAR = -1
 
 
 class HashEncoder:
@@ -77,7 +83,9 @@ class MemoryIndex:
 
     async def create_view(self, view: View) -> None:
         there = self.views.setdefault(view.name, view)
-        if (there.epoch, there.model.hash, there.weights) != (view.epoch, view.model.hash, view.weights):
+        if any(getattr(there, each) != getattr(view, each) for each in ("epoch", "weights", "form")) or (
+            there.model.hash != view.model.hash
+        ):
             raise FailedPrecondition("the view is there with other properties")
         self.papers.setdefault(view.name, {})
         self.spans.setdefault(view.name, {})
@@ -248,6 +256,29 @@ class LedgerModel:
             vector = vector + (alpha * np.array(said) + beta * np.array(contents)) / 2**24 / count
         return vector
 
+    def said(self) -> Said:
+        """What citing contexts say, counted from nothing."""
+        published = self.published()
+        found: defaultdict[tuple[str, int], Counter[int]] = defaultdict(Counter)
+        for (citing, cited), contexts in self.citations().items():
+            for text in contexts:
+                for year in (published[citing].published.year, EVERY_YEAR):
+                    found[cited, year].update(count_terms(text))
+        return {group: dict(counts) for group, counts in found.items() if counts}
+
+    def bag(self, paper_id: str, title: float, abstract: float, contexts: float) -> dict[int, float]:
+        """Every word of a paper's public profile with its weighted count."""
+        publication, bag = self.published()[paper_id], defaultdict[int, float](float)
+        fields = (
+            (title, count_terms(publication.title)),
+            (abstract, count_terms(publication.abstract)),
+            (contexts, self.said().get((paper_id, EVERY_YEAR), {})),
+        )
+        for weight, counts in fields:
+            for term, count in counts.items():
+                bag[term] += weight * count
+        return dict(bag)
+
     def in_degree(self, paper_id: str) -> int:
         return sum(cited == paper_id for _, cited in self.citations())
 
@@ -276,6 +307,28 @@ def stored_sums(database: Database, model: str) -> Sums:
             )
             for row in connection.execute(sa.select(table).where(table.c.model == model))
         }
+
+
+def check_words(model: LedgerModel, point: PaperPoint, view: View) -> None:
+    """The point's bag of words is the model's, bit for bit."""
+    assert view.form.words
+    fields = view.form.words.fields
+    bag = model.bag(point.paper.id, fields.title, fields.abstract, fields.contexts)
+    assert dict(zip(point.terms.ids.tolist(), point.terms.values.tolist(), strict=True)) == bag
+    assert point.length == sum(bag.values())
+
+
+def stored_said(database: Database) -> Said:
+    """What the runs of each group come to."""
+    found: defaultdict[tuple[str, int], Counter[int]] = defaultdict(Counter)
+    with database.reading() as connection:
+        for row in connection.execute(sa.select(schema.said_terms)):
+            ids, counts = np.frombuffer(row.terms, "<u4").tolist(), np.frombuffer(row.counts, "<i4").tolist()
+            assert len(ids) == row.size > 0
+            for term, count in zip(ids, counts, strict=True):
+                found[row.cited, row.year][term] += count
+    sums = {group: {term: count for term, count in counts.items() if count} for group, counts in found.items()}
+    return {group: counts for group, counts in sums.items() if counts}
 
 
 def dump(database: Database) -> dict[str, list[tuple[object, ...]]]:

@@ -11,11 +11,19 @@ import numpy as np
 from citewell.index.v1 import index_pb2, index_pb2_grpc
 from citewell.profiler.index_views import Holdings
 from citewell.profiler.ledger.database import chunks
-from citewell.profiler.ledger.points import EXTRACTOR, PaperPoint, SpanPoint
+from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
 from citewell.profiler.profiles import Vectors
 from citewell.runtime.channels import invoke
-from citewell.types.messages import date_from_message, date_to_message, paper_from_message, paper_to_message
+from citewell.scholarly.spans import Span
+from citewell.types.messages import (
+    date_from_message,
+    date_to_message,
+    paper_from_message,
+    paper_to_message,
+    terms_from_message,
+    terms_to_message,
+)
 
 # Keeps a message well below the size limit: a point takes up to 60 KB at its largest abstract.
 POINTS_PER_MESSAGE = 256
@@ -51,7 +59,10 @@ class IndexClient:
         await invoke(self._stub.CreateView, request, "index.CreateView", at_most=WRITE_SECONDS)
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
-        points = [*map(_paper_message, papers), *map(_span_message, spans)]
+        points = [
+            *map(_paper_message, papers),
+            *(_span_message(span, view.form.extractor) for span in spans),
+        ]
         for some in chunks(points, POINTS_PER_MESSAGE):
             request = index_pb2.UpsertRequest(
                 index_view=view.name,
@@ -89,7 +100,9 @@ class IndexClient:
 
 def settings_hash(view: View) -> str:
     """Over what else, beside the model, decides what a view's points look like."""
-    text = f"{view.weights.alpha!r} {view.weights.beta!r} {EXTRACTOR} schema {SCHEMA_VERSION}"
+    text = f"{view.weights.alpha!r} {view.weights.beta!r} {view.form.extractor} schema {SCHEMA_VERSION}"
+    if view.form.words:  # a view of schema 0001 keeps the hash that it was created with
+        text += f" words {view.form.words.key} {view.form.words.max_terms}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -100,10 +113,12 @@ def _paper_message(point: PaperPoint) -> index_pb2.PaperPoint:
         content=_bytes(point.content),
         version=point.version,
         hidden=point.hidden,
+        terms=terms_to_message(point.terms),
+        length=point.length,
     )
 
 
-def _span_message(point: SpanPoint) -> index_pb2.SpanPoint:
+def _span_message(point: SpanPoint, extractor: str) -> index_pb2.SpanPoint:
     return index_pb2.SpanPoint(
         key=point.key,
         citing_id=point.citing_id,
@@ -114,7 +129,11 @@ def _span_message(point: SpanPoint) -> index_pb2.SpanPoint:
         revision=point.revision,
         version=point.version,
         hidden=point.hidden,
-        extractor_hash=EXTRACTOR,
+        extractor_hash=extractor,
+        terms=terms_to_message(point.terms),
+        span_offset=point.span.offset,
+        span_length=point.span.length,
+        span_terms=terms_to_message(point.span_terms),
     )
 
 
@@ -125,6 +144,8 @@ def _paper_point(message: index_pb2.PaperPoint) -> PaperPoint:
         _vector(message.content),
         message.version,
         message.hidden,
+        terms_from_message(message.terms),
+        message.length,
     )
 
 
@@ -139,6 +160,9 @@ def _span_point(message: index_pb2.SpanPoint) -> SpanPoint:
         message.revision,
         message.version,
         message.hidden,
+        terms_from_message(message.terms),
+        Span(message.span_offset, message.span_length),
+        terms_from_message(message.span_terms),
     )
 
 

@@ -73,6 +73,9 @@ class BagRules:
         return f"{self.lexicon} {weights}"
 
 
+CHOSEN_BAG = BagRules()
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Counts:
     """Terms and a whole number for each, negative where something is taken away. Ids ascend, none occurs twice."""
@@ -131,6 +134,8 @@ def added(parts: Sequence[Counts]) -> Counts:
 def grouped(groups: NDArray[np.int64], ids: Ids, counts: NDArray[np.int64]) -> dict[int, Counts]:
     """The sums by group, from one row a (group, term, count). Groups whose counts all cancel out are left out."""
     keys, sums = _summed((groups.astype(np.uint64) << np.uint64(32)) | ids, counts)
+    if not len(keys):
+        return {}
     numbers, starts = np.unique(keys >> np.uint64(32), return_index=True)
     ends = np.append(starts[1:], len(keys))
     terms = keys.astype(np.uint32)  # the lower half

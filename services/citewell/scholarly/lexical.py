@@ -40,6 +40,9 @@ class Terms:
             and np.array_equal(self.values, other.values)
         )
 
+    def __hash__(self) -> int:
+        return hash((self.ids.tobytes(), self.values.tobytes()))
+
     def largest(self, limit: int) -> Terms:
         """The terms with the largest values, still in the order of ids; of equal values the smallest ids."""
         if len(self) <= limit:

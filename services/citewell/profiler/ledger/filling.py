@@ -1,8 +1,9 @@
-"""Gives a new model its vectors and sums while events go on: encode every text, then build every sum.
+"""Gives a new model its vectors and sums, and an older ledger its words, while events go on.
 
 A model goes ENCODING → SUMMING → READY. From the start, events bring vectors for it; while it is ENCODING, the papers
 that were there before have encode marks. While it is SUMMING, sums are built paper by paper in the order of ids, each
-piece in a transaction that has the ledger to itself; events keep up the sums that are built.
+piece in a transaction that has the ledger to itself; events keep up the sums that are built. Words go the same way,
+TEXTS → SAID → READY, before the models.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders, encode
 from citewell.profiler.ledger.facts import read_facts
 from citewell.profiler.ledger.rows import LedgerRows
+from citewell.profiler.ledger.said_terms import replace_said_terms, said_terms_from_edges
 from citewell.profiler.ledger.sums import (
     Model,
     read_models,
@@ -23,15 +25,21 @@ from citewell.profiler.ledger.sums import (
     sums_from_edges,
     write_vectors,
 )
+from citewell.profiler.ledger.text_terms import Lexicon, counted, move_lexicon, read_lexicon, write_text_terms
 
 PAPERS_ENCODED = 64
 PAPERS_SUMMED = 200
+PAPERS_COUNTED = 200
 
 
 def fill_step(database: Database, encoders: Encoders) -> bool:
-    """Does the next piece of work for a model that is not ready; False when there is none."""
+    """Does the next piece of work for words or a model that are not ready; False when there is none."""
     with database.reading() as connection:
+        lexicon = read_lexicon(connection)
         model = next((model for model in read_models(connection) if model.state != "READY"), None)
+    if lexicon and lexicon.state != "READY":
+        (_count_texts if lexicon.state == "TEXTS" else _count_said)(database, lexicon)
+        return True
     if model is None:
         return False
     if model.state == "SUMMING":
@@ -39,6 +47,35 @@ def fill_step(database: Database, encoders: Encoders) -> bool:
     else:
         _encode_some(database, encoders, model)
     return True
+
+
+def _count_texts(database: Database, lexicon: Lexicon) -> None:
+    bodies = schema.bodies
+    with database.reading() as connection:
+        query = sa.select(bodies.c.paper_id).where(bodies.c.paper_id > lexicon.counted_to)
+        papers = list(connection.scalars(query.order_by(bodies.c.paper_id).limit(PAPERS_COUNTED)))
+        # A revision that comes meanwhile brings the terms of its own texts.
+        told = LedgerRows(connection).bodies(papers).values()
+    texts = {key: text for body in told for key, text in read_facts(body)[1].items()}
+    with database.writing() as connection:
+        write_text_terms(database, connection, counted(texts))
+        move_lexicon(connection, lexicon, *(("TEXTS", papers[-1]) if papers else ("SAID", "")))
+
+
+def _count_said(database: Database, lexicon: Lexicon) -> None:
+    with database.writing(alone=True) as connection:
+        if read_lexicon(connection) != lexicon:  # another process was here
+            return
+        cited = _cited_after(connection, lexicon.counted_to, PAPERS_COUNTED)
+        replace_said_terms(database, connection, cited, said_terms_from_edges(connection, cited))
+        move_lexicon(connection, lexicon, *(("SAID", cited[-1]) if cited else ("READY", "")))
+
+
+def _cited_after(connection: Connection, paper_id: str, limit: int) -> list[str]:
+    """The next papers that are cited, in the order of ids."""
+    edges = schema.edges
+    query = sa.select(edges.c.cited).where(edges.c.cited > paper_id, edges.c.present).distinct()
+    return list(connection.scalars(query.order_by(edges.c.cited).limit(limit)))
 
 
 def _encode_some(database: Database, encoders: Encoders, model: Model) -> None:
@@ -65,13 +102,11 @@ def _encode_marks(connection: Connection, model: str) -> list[str]:
 
 
 def _sum_some(database: Database, model_hash: str) -> None:
-    edges = schema.edges
     with database.writing(alone=True) as connection:
         model = next((model for model in read_models(connection) if model.hash == model_hash), None)
         if model is None or model.state != "SUMMING":  # another process was here
             return
-        query = sa.select(edges.c.cited).where(edges.c.cited > model.summed_to, edges.c.present).distinct()
-        cited = list(connection.scalars(query.order_by(edges.c.cited).limit(PAPERS_SUMMED)))
+        cited = _cited_after(connection, model.summed_to, PAPERS_SUMMED)
         if not cited:
             _set(connection, model.hash, before="SUMMING", state="READY", summed_to="")
             return

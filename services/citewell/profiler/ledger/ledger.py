@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from citewell.profiler.ledger.facts import Text, TextKey
 from citewell.profiler.ledger.lifecycle import NewName, random_name
 from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
 from citewell.profiler.ledger.rules import Batch, Result, SourcedEvent
+from citewell.profiler.ledger.said_terms import add_to_said_terms, said_terms_of
 from citewell.profiler.ledger.sums import (
     Model,
     VectorsMissing,
@@ -25,6 +26,8 @@ from citewell.profiler.ledger.sums import (
     write_vectors,
     year_sums_of,
 )
+from citewell.profiler.ledger.text_terms import counted, read_lexicon, read_text_terms, terms_of, write_text_terms
+from citewell.profiler.lexical import TextTerms
 from citewell.profiler.profiles import Fixed
 from citewell.runtime import faults
 from citewell.runtime.errors import Unavailable
@@ -62,14 +65,15 @@ class Ledger:
         """
         events = self._with_ids(events)
         encoded: Encoded = {}
+        terms: dict[TextKey, TextTerms] = {}
         alone = False
         for _ in range(TRIES):
-            rejected = self._encode_new_texts(events, encoded)
+            rejected = self._read_new_texts(events, encoded, terms)
             faults.point("after-encode")
             good = [event.sourced for event in events if id(event) not in rejected]
             try:
                 with self.database.writing(alone=alone) as connection:
-                    results = self._apply_in(connection, good, encoded, alone=alone)
+                    results = self._apply_in(connection, good, encoded, terms, alone=alone)
             except NeedsAlone:
                 alone = True
             except (Conflict, VectorsMissing) as error:
@@ -105,8 +109,10 @@ class Ledger:
 
         return [replace(event, sourced=with_id(event.sourced)) for event in events]
 
-    def _encode_new_texts(self, events: Sequence[IncomingEvent], encoded: Encoded) -> dict[int, Result]:
-        """Encodes what no one encoded before. Answers the events whose vectors cannot be right."""
+    def _read_new_texts(
+        self, events: Sequence[IncomingEvent], encoded: Encoded, terms: dict[TextKey, TextTerms]
+    ) -> dict[int, Result]:
+        """Encodes new texts and counts their words. Answers the events whose vectors cannot be right."""
         with self.database.reading() as connection:
             models = read_models(connection)
             states = LedgerRows(connection).papers(
@@ -128,6 +134,7 @@ class Ledger:
                 rejected[id(event)] = told.dead("INVALID_VECTORS", error)
                 continue
             texts |= told.texts
+        terms |= counted({key: text for key, text in texts.items() if key not in terms})
         for model in models:
             vectors = encoded.setdefault(model.hash, {})
             with self.database.reading() as connection:
@@ -137,7 +144,13 @@ class Ledger:
         return rejected
 
     def _apply_in(
-        self, connection: Connection, events: Sequence[SourcedEvent], encoded: Encoded, *, alone: bool
+        self,
+        connection: Connection,
+        events: Sequence[SourcedEvent],
+        encoded: Encoded,
+        terms: Mapping[TextKey, TextTerms],
+        *,
+        alone: bool,
     ) -> list[Result]:
         models = read_models(connection)
         for model in models:
@@ -147,15 +160,17 @@ class Ledger:
         batch = Batch(LedgerRows(connection, alone=alone, locked=locked), dead)
         batch.prefetch(events)
         results = [batch.apply(told) for told in events]
-        new = {key for told in events if batch.bodies.get(told.body.paper_id) is told.body for key in told.texts}
+        accepted = [told for told in events if batch.bodies.get(told.body.paper_id) is told.body]
+        new = {key: text for told in accepted for key, text in told.texts.items()}
         views = connection.scalars(sa.select(schema.views.c.name).where(schema.views.c.projected))
         write_batch(self.database, connection, batch, list(views))
         for model in models:
-            self._add_to_sums(connection, model, batch, new)
+            self._add_to_sums(connection, model, batch, new.keys())
+        self._add_words(connection, batch, {key: terms.get(key) or terms_of(text) for key, text in new.items()})
         progress.record(self.database, connection, [result for result in results if result.outcome is not Outcome.DEAD])
         return results
 
-    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch, new: set[TextKey]) -> None:
+    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch, new: Set[TextKey]) -> None:
         net = {
             (cited, contribution): times
             for (cited, contribution), times in batch.net.items()
@@ -167,6 +182,20 @@ class Ledger:
         if vectors.keys() < needed or stored_keys(connection, model.hash, new) < new:
             raise VectorsMissing(f"texts are not encoded by {model.name!r} yet")
         add_to_year_sums(self.database, connection, model.hash, year_sums_of(net, vectors, model.dimension))
+
+    def _add_words(self, connection: Connection, batch: Batch, new: Mapping[TextKey, TextTerms]) -> None:
+        write_text_terms(self.database, connection, new)
+        lexicon = read_lexicon(connection)
+        if lexicon is None:
+            return
+        net = {
+            (cited, contribution): times
+            for (cited, contribution), times in batch.net.items()
+            if times and contribution.contexts and lexicon.keeps_words_said_of(cited)
+        }
+        needed = {key for _, contribution in net for key in contribution.contexts}
+        terms = {**read_text_terms(connection, needed - new.keys()), **new}
+        add_to_said_terms(self.database, connection, said_terms_of(net, terms))
 
     def _lock(self, connection: Connection, events: Sequence[SourcedEvent]) -> frozenset[str]:
         """Locks every paper the events may touch, in the order of their ids, so that no two processes can block each

@@ -13,12 +13,14 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoder, is_model
 from citewell.profiler.ledger.rules import Kind
 from citewell.profiler.ledger.sums import Model, read_models
-from citewell.profiler.ledger.views import View, is_complete, named_view, read_meta, read_views
+from citewell.profiler.ledger.text_terms import open_lexicon
+from citewell.profiler.ledger.views import PointForm, View, is_complete, named_view, read_meta, read_views
 from citewell.profiler.profiles import ProfileWeights
 from citewell.runtime.errors import FailedPrecondition
 
 # Every view costs each event as much as the first one does.
 MAX_VIEWS = 4
+DEFAULT_FORM = PointForm()
 
 NewName = Callable[[], str]
 
@@ -32,28 +34,32 @@ def open_ledger(
     encoder: Encoder,
     weights: ProfileWeights,
     *,
+    form: PointForm = DEFAULT_FORM,
     max_views: int = MAX_VIEWS,
     new_name: NewName = random_name,
 ) -> View:
     """Brings the tables up to date and says which view is served; a new ledger gets its first one.
 
-    FailedPrecondition when the serving view was made by another encoder. Other weights than the serving view's start a
-    rebuild, which takes over when it is complete. Only a process that projects may call this.
+    FailedPrecondition when the serving view was made by another encoder. Other weights, or another form of points, than
+    the serving view's start a rebuild, which takes over when it is complete. Only a process that projects may call
+    this.
     """
     database.migrate()
+    open_lexicon(database)
     with database.reading() as connection:
         serving = next((view for view in read_views(connection) if view.serving), None)
     if serving is None:
         with database.writing(alone=True) as connection:
             views = read_views(connection)  # another process may have been quicker
-            serving = views[0] if views else _first_view(database, connection, encoder, weights, new_name)
+            serving = views[0] if views else _first_view(database, connection, encoder, weights, form, new_name)
     require_encoder(serving, encoder)
-    if serving.weights != weights:
+    if (serving.weights, serving.form) != (weights, form):
         start_rebuild(
             database,
             encoder,
             weights,
-            f"settings {weights}",
+            f"settings {weights} {form}",
+            form=form,
             switch_when_complete=True,
             max_views=max_views,
             new_name=new_name,
@@ -84,11 +90,16 @@ def require_encoder(serving: View, encoder: Encoder) -> None:
 
 
 def _first_view(
-    database: Database, connection: Connection, encoder: Encoder, weights: ProfileWeights, new_name: NewName
+    database: Database,
+    connection: Connection,
+    encoder: Encoder,
+    weights: ProfileWeights,
+    form: PointForm,
+    new_name: NewName,
 ) -> View:
     database.upsert(connection, schema.meta, [{"name": "epoch", "value": new_name()}])
     model = Model(encoder.model_hash, encoder.model_id, encoder.dimension, "READY")
-    return _register(database, connection, model, weights, new_name(), serving=True)
+    return _register(database, connection, model, weights, form, new_name(), serving=True)
 
 
 def start_rebuild(
@@ -97,6 +108,7 @@ def start_rebuild(
     weights: ProfileWeights,
     request_id: str = "",
     *,
+    form: PointForm = DEFAULT_FORM,
     switch_when_complete: bool = False,
     max_views: int = MAX_VIEWS,
     new_name: NewName = random_name,
@@ -132,6 +144,7 @@ def start_rebuild(
             connection,
             model,
             weights,
+            form,
             new_name(),
             request_id=request_id,
             switch_when_complete=switch_when_complete,
@@ -212,6 +225,7 @@ def adopt_restored(database: Database, request_id: str = "", *, new_name: NewNam
             connection,
             serving.model,
             serving.weights,
+            serving.form,
             new_name(),
             request_id=request_id,
             switch_when_complete=True,
@@ -235,6 +249,7 @@ def _register(
     connection: Connection,
     model: Model,
     weights: ProfileWeights,
+    form: PointForm,
     name: str,
     *,
     serving: bool = False,
@@ -258,6 +273,12 @@ def _register(
                 "switch_when_complete": switch_when_complete,
                 "request_id": request_id,
                 "created": 1 + (connection.scalar(sa.select(sa.func.max(schema.views.c.created))) or 0),
+                "lexicon": form.words.lexicon if form.words else "",
+                "title_weight": form.words.fields.title if form.words else 0.0,
+                "abstract_weight": form.words.fields.abstract if form.words else 0.0,
+                "context_weight": form.words.fields.contexts if form.words else 0.0,
+                "max_terms": form.words.max_terms if form.words else 0,
+                "extractor": form.extractor,
             }
         ],
     )

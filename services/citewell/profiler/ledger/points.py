@@ -15,17 +15,21 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.facts import ContextText, TextKey
 from citewell.profiler.ledger.rows import LedgerRows
 from citewell.profiler.ledger.rules import Edge, Kind, PaperState
+from citewell.profiler.ledger.said_terms import read_said_terms
 from citewell.profiler.ledger.sums import read_totals, read_vectors
-from citewell.profiler.ledger.views import View
+from citewell.profiler.ledger.text_terms import read_text_terms
+from citewell.profiler.ledger.views import PointForm, View
+from citewell.profiler.lexical import NO_COUNTS, BagRules, bag
 from citewell.profiler.profiles import Vectors, from_fixed, profile
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.lexical import NO_TERMS, Terms
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.publications import Publication
-
-# A span is the whole context, as long as nothing cuts contexts into spans.
-EXTRACTOR = "whole-context/1"
+from citewell.scholarly.spans import EXTRACTOR, Span, spans
+from citewell.scholarly.words import count_terms
 
 Object = tuple[Kind, str]
+WHOLE_TEXT = Span(0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +41,10 @@ class PaperPoint:
     content: Vectors
     version: int
     hidden: bool
+    terms: Terms = NO_TERMS
+    """Of title, abstract and citing contexts; the largest counts of a long list."""
+    length: float = 0.0
+    """The sum over all words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +60,11 @@ class SpanPoint:
     revision: int
     version: int
     hidden: bool
+    terms: Terms = NO_TERMS
+    """Of the whole text."""
+    span: Span = WHOLE_TEXT
+    """The part that speaks of the cited paper; without length: the whole text."""
+    span_terms: Terms = NO_TERMS
 
 
 @dataclass
@@ -118,7 +131,9 @@ def _add_papers(
     contents = from_fixed(np.stack([vectors[state.text] for state in states]))
     totals = read_totals(connection, model.hash, ids, model.dimension)
     profiles = profile(contents, totals, view.weights)
+    bags = read_bags(connection, view.form.words, [state for state in states if not state.retracted])
     for number, state in enumerate(states):
+        terms, length = bags.get(state.id, (NO_TERMS, 0.0))
         points.papers.append(
             PaperPoint(
                 paper_of(bodies[state.id], state, int(totals.count[number])),
@@ -126,8 +141,22 @@ def _add_papers(
                 contents[number].astype(np.float32),
                 state.version,
                 hidden=state.retracted,
+                terms=terms,
+                length=length,
             )
         )
+
+
+def read_bags(
+    connection: Connection, rules: BagRules | None, states: Iterable[PaperState]
+) -> dict[str, tuple[Terms, float]]:
+    """The bags of words of known papers, and their lengths."""
+    if rules is None:
+        return {}
+    states = list(states)
+    own = read_text_terms(connection, (state.text for state in states))
+    said = read_said_terms(connection, (state.id for state in states))
+    return {state.id: bag(own[state.text], said.get(state.id, NO_COUNTS), rules) for state in states}
 
 
 def paper_of(body: Publication, state: PaperState, in_degree: int) -> Paper:
@@ -165,6 +194,7 @@ def _add_spans(
             for text, hidden in _span_texts(edge).items():
                 if hidden and text not in vectors:
                     continue  # gone before this view's model came: it was never in the index
+                words = _span_words(view.form, "" if hidden else texts.get(text, ""))
                 points.spans.append(
                     SpanPoint(
                         span_key(state.id, cited, text),
@@ -176,8 +206,19 @@ def _add_spans(
                         state.revision,
                         state.version,
                         hidden,
+                        *words,
                     )
                 )
+
+
+def _span_words(form: PointForm, text: str) -> tuple[Terms, Span, Terms]:
+    if not text:
+        return NO_TERMS, WHOLE_TEXT, NO_TERMS
+    terms = Terms.of(count_terms(text)) if form.words else NO_TERMS
+    if form.extractor != EXTRACTOR:  # that of an older view: the whole context
+        return terms, WHOLE_TEXT, NO_TERMS
+    best = spans(text)[0]
+    return terms, best, Terms.of(count_terms(best.of(text)))
 
 
 def _span_texts(edge: Edge) -> dict[TextKey, bool]:

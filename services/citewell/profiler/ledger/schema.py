@@ -100,6 +100,56 @@ year_sums = Table(
     Column("count", BigInteger, nullable=False),
 )
 
+# The rules by which the ledger counts words (`scholarly.words.LEXICON`). One row: counts by other rules are made anew.
+lexicons = Table(
+    "lexicons",
+    metadata,
+    Column("name", Id, primary_key=True),
+    Column("state", Text, nullable=False),
+    # While words are counted: papers up to this id are done.
+    Column("counted_to", Id, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Term ids (uint32, ascending) and their counts (uint16) in title and body, little-endian. The first writer wins; rows
+# are never changed. No title: a context.
+text_terms = Table(
+    "text_terms",
+    metadata,
+    Column("text_key", LargeBinary, primary_key=True),
+    Column("terms", LargeBinary, nullable=False),
+    Column("title", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+# How often citing contexts say each term of a paper: the sum of its runs, of a citing year or of all (-1). Term ids
+# (uint32, ascending) and signed counts (int32), little-endian.
+said_terms = Table(
+    "said_terms",
+    metadata,
+    Column("cited", Id, primary_key=True),
+    Column("year", Integer, primary_key=True),
+    Column("run", Integer, primary_key=True),
+    Column("size", Integer, nullable=False),
+    Column("terms", LargeBinary, nullable=False),
+    Column("counts", LargeBinary, nullable=False),
+)
+
+# How many papers have each term (int32), for views of these rules: in all their words (year -1), and in their own text
+# by year of publication. length: of all these papers together.
+statistics = Table(
+    "statistics",
+    metadata,
+    Column("rules", Id, primary_key=True),
+    Column("year", Integer, primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("papers", BigInteger, nullable=False),
+    Column("citations", BigInteger, nullable=False),
+    Column("length", Double, nullable=False),
+    Column("terms", LargeBinary, nullable=False),
+    Column("frequencies", LargeBinary, nullable=False),
+)
+
 views = Table(
     "views",
     metadata,
@@ -116,6 +166,14 @@ views = Table(
     Column("request_id", Text, nullable=False),
     # Counts up, so that views are listed in the order in which they came.
     Column("created", BigInteger, nullable=False),
+    # How its bags of words are made; no lexicon: its points have none (a view of schema 0001).
+    Column("lexicon", Text, nullable=False, server_default=""),
+    Column("title_weight", Double, nullable=False, server_default="0"),
+    Column("abstract_weight", Double, nullable=False, server_default="0"),
+    Column("context_weight", Double, nullable=False, server_default="0"),
+    Column("max_terms", Integer, nullable=False, server_default="0"),
+    # What cuts spans from contexts.
+    Column("extractor", Text, nullable=False, server_default="whole-context/1"),
     sqlite_with_rowid=False,
 )
 

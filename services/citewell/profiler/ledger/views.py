@@ -9,8 +9,20 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.sums import Model
+from citewell.profiler.lexical import CHOSEN_BAG, BagRules, FieldWeights
 from citewell.profiler.profiles import ProfileWeights
 from citewell.runtime.errors import NotFound
+from citewell.scholarly.spans import EXTRACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class PointForm:
+    """What a view's points hold beside vectors."""
+
+    words: BagRules | None = CHOSEN_BAG
+    """None: no words. A view of schema 0001 has none."""
+    extractor: str = EXTRACTOR
+    """What cuts spans from contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +37,15 @@ class View:
     projected: bool
     switch_when_complete: bool
     request_id: str = ""
+    form: PointForm = PointForm()
+    words_counted: bool = True
+    """Whether the ledger's words are all counted."""
 
     @property
     def can_be_filled(self) -> bool:
-        """Its model's sums are complete, and it belongs to the ledger's epoch."""
-        return self.projected and self.model.state == "READY"
+        """Its model's sums and its words are complete, and it belongs to the ledger's epoch."""
+        counted = self.words_counted or self.form.words is None
+        return self.projected and self.model.state == "READY" and counted
 
 
 def read_views(connection: Connection) -> list[View]:
@@ -40,6 +56,7 @@ def read_views(connection: Connection) -> list[View]:
         .join_from(views, models, views.c.model == models.c.hash)
         .order_by(views.c.created, views.c.name)
     )
+    ready = connection.scalar(sa.select(schema.lexicons.c.state)) == "READY"
     return [
         View(
             row.name,
@@ -50,9 +67,18 @@ def read_views(connection: Connection) -> list[View]:
             row.projected,
             row.switch_when_complete,
             row.request_id,
+            PointForm(_words(row), row.extractor),
+            ready,
         )
         for row in connection.execute(query)
     ]
+
+
+def _words(row: sa.Row[tuple[object, ...]]) -> BagRules | None:
+    if not row.lexicon:
+        return None
+    fields = FieldWeights(row.title_weight, row.abstract_weight, row.context_weight)
+    return BagRules(fields, row.max_terms, row.lexicon)
 
 
 def is_complete(connection: Connection, view: View) -> bool:

@@ -1,0 +1,200 @@
+"""What citing contexts say of papers, as term counts in the ledger: by citing year, and of all years together.
+
+The counts of a group, a (cited paper, citing year), are the sum of its runs. A citation adds to the last run while that
+is small, else it begins a new one. A run that has outgrown half of the one before is merged into it. So a group has few
+runs, and a citation of a paper cited 100,000 times rewrites hardly more than any other. The sum never depends on how it
+was cut into runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database, chunks, select_in
+from citewell.profiler.ledger.facts import TextKey
+from citewell.profiler.ledger.rows import contribution_of
+from citewell.profiler.ledger.rules import Contribution
+from citewell.profiler.ledger.text_terms import TERM, read_text_terms
+from citewell.profiler.lexical import Counts, TextTerms, added, grouped
+from citewell.runtime.errors import Internal
+
+COUNT = np.dtype("<i4")
+EVERY_YEAR = -1
+
+# A run of fewer terms is rewritten with every citation; it is as large as a row of sums.
+SMALL = 512
+EDGES_AT_ONCE = 2000
+
+Group = tuple[str, int]
+"""(cited, citing year), or (cited, EVERY_YEAR)."""
+SaidTerms = dict[Group, Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    number: int
+    size: int
+    counts: Counts | None
+    """None: large, so not read yet."""
+
+
+def said_terms_of(net: Mapping[tuple[str, Contribution], int], terms: Mapping[TextKey, TextTerms]) -> SaidTerms:
+    """What these signed contributions come to, per cited paper and citing year, and over all years."""
+    times: Counter[tuple[Group, TextKey]] = Counter()
+    for (cited, contribution), sign in net.items():
+        for key in contribution.contexts:
+            times[(cited, contribution.year), key] += sign
+            times[(cited, EVERY_YEAR), key] += sign
+    times = Counter({said: count for said, count in times.items() if count and len(terms[said[1]].ids)})
+    if not times:
+        return {}
+    groups = {group: number for number, group in enumerate(dict.fromkeys(group for group, _ in times))}
+    sizes = [len(terms[key].ids) for _, key in times]
+    found = grouped(
+        np.repeat([groups[group] for group, _ in times], sizes),
+        np.concatenate([terms[key].ids for _, key in times]),
+        np.concatenate([count * terms[key].body for (_, key), count in times.items()]),
+    )
+    return {group: found[number] for group, number in groups.items() if number in found}
+
+
+def add_to_said_terms(database: Database, connection: Connection, changes: SaidTerms) -> None:
+    """Adds to the stored counts."""
+    rows, gone = [], []
+    stored = _read_runs(connection, changes)
+    for group in sorted(changes):
+        runs = stored.get(group, [])
+        kept, total = _merged(connection, group, runs, changes[group])
+        if len(total):
+            rows.append(_row(group, kept, total))
+        first_gone = kept + 1 if len(total) else kept
+        gone += [{"old_cited": group[0], "old_year": group[1], "old_run": run.number} for run in runs[first_gone:]]
+    database.upsert(connection, schema.said_terms, rows)
+    if gone:
+        table = schema.said_terms
+        delete = sa.delete(table).where(
+            table.c.cited == sa.bindparam("old_cited"),
+            table.c.year == sa.bindparam("old_year"),
+            table.c.run == sa.bindparam("old_run"),
+        )
+        connection.execute(delete, gone)
+
+
+def read_said_terms(connection: Connection, cited: Iterable[str]) -> dict[str, Counts]:
+    """What is said of each paper, over all years."""
+    table = schema.said_terms
+    query = sa.select(table).where(table.c.year == EVERY_YEAR)
+    return {cited: counts for (cited, _), counts in _sums(select_in(connection, query, table.c.cited, cited)).items()}
+
+
+def read_all_said_years(connection: Connection, cited: Iterable[str]) -> SaidTerms:
+    """What is said of each paper by citing year, and over all years."""
+    table = schema.said_terms
+    return _sums(select_in(connection, sa.select(table), table.c.cited, cited))
+
+
+def said_terms_from_edges(connection: Connection, cited: Iterable[str]) -> SaidTerms:
+    """What should be stored of these papers: counted afresh from every citation."""
+    edges = schema.edges
+    return said_by(connection, select_in(connection, sa.select(edges).where(edges.c.present), edges.c.cited, cited))
+
+
+def said_by(connection: Connection, rows: Iterable[sa.Row[Any]]) -> SaidTerms:
+    """What these rows of edges come to."""
+    found: dict[Group, list[Counts]] = defaultdict(list)
+    net: Counter[tuple[str, Contribution]] = Counter()
+
+    def add() -> None:
+        texts = {key for _, contribution in net for key in contribution.contexts}
+        for group, counts in said_terms_of(net, read_text_terms(connection, texts)).items():
+            found[group].append(counts)
+        net.clear()
+
+    for row in list(rows):  # all first: SQLite's cursor and the reads of terms share one connection
+        net[row.cited, contribution_of(row)] += 1
+        if len(net) == EDGES_AT_ONCE:  # a paper may be cited 100,000 times
+            add()
+    add()
+    return {group: added(parts) for group, parts in found.items()}
+
+
+def replace_said_terms(database: Database, connection: Connection, cited: Iterable[str], said: SaidTerms) -> None:
+    """Puts these in the place of all that is stored of the cited papers."""
+    table = schema.said_terms
+    for some in chunks(sorted(set(cited))):
+        connection.execute(sa.delete(table).where(table.c.cited.in_(some)))
+    database.upsert(connection, table, [_row(group, 0, said[group]) for group in sorted(said)])
+
+
+def _merged(connection: Connection, group: Group, runs: list[_Run], change: Counts) -> tuple[int, Counts]:
+    """How many runs stay as they are, and what the run after them holds."""
+    kept, total = len(runs), change
+    while kept and (runs[kept - 1].size < SMALL or runs[kept - 1].size <= 2 * len(total)):
+        kept -= 1
+        total = added([runs[kept].counts or _read_run(connection, group, kept), total])
+    if not kept and len(total) and total.counts.min() < 0:
+        raise Internal(f"words said of {group[0]!r} are counted less than never; run `citewell doctor profiles`")
+    return kept, total
+
+
+def _read_runs(connection: Connection, groups: Iterable[Group]) -> dict[Group, list[_Run]]:
+    """The runs of each group in their order, the large ones without their counts."""
+    found: dict[Group, list[_Run]] = defaultdict(list)
+    mark = "?" if connection.dialect.positional else "%s"
+    for some in chunks(sorted(groups), 400):
+        # Spelled as in `sums.read_year_sums`, for the same reasons. A CASE that is not taken reads no blob.
+        wanted = ", ".join([f"({mark}, {mark})"] * len(some))
+        rows = connection.exec_driver_sql(
+            f"WITH wanted (cited, year) AS (VALUES {wanted}) SELECT s.cited, s.year, s.run, s.size, "
+            f"CASE WHEN s.size < {SMALL} THEN s.terms END AS terms, "
+            f"CASE WHEN s.size < {SMALL} THEN s.counts END AS counts "
+            f"FROM wanted JOIN said_terms AS s ON s.cited = wanted.cited AND s.year = wanted.year ORDER BY s.run",
+            tuple(chain.from_iterable(some)),
+        )
+        for row in rows:
+            counts = _counts(row.terms, row.counts) if row.terms is not None else None
+            found[row.cited, row.year].append(_Run(row.run, row.size, counts))
+    return found
+
+
+def _read_run(connection: Connection, group: Group, run: int) -> Counts:
+    table = schema.said_terms
+    query = sa.select(table.c.terms, table.c.counts).where(
+        table.c.cited == group[0], table.c.year == group[1], table.c.run == run
+    )
+    row = connection.execute(query).one()
+    return _counts(row.terms, row.counts)
+
+
+def _sums(rows: Iterable[sa.Row[Any]]) -> SaidTerms:
+    runs: dict[Group, list[Counts]] = defaultdict(list)
+    for row in rows:
+        runs[row.cited, row.year].append(_counts(row.terms, row.counts))
+    sums = {group: added(parts) if len(parts) > 1 else parts[0] for group, parts in runs.items()}
+    return {group: counts for group, counts in sums.items() if len(counts)}
+
+
+def _counts(terms: bytes, counts: bytes) -> Counts:
+    return Counts(np.frombuffer(terms, TERM), np.frombuffer(counts, COUNT).astype(np.int64))
+
+
+def _row(group: Group, run: int, counts: Counts) -> dict[str, object]:
+    if np.abs(counts.counts).max() > np.iinfo(COUNT).max:
+        raise Internal(f"a word is said of {group[0]!r} more often than the ledger can count")
+    return {
+        "cited": group[0],
+        "year": group[1],
+        "run": run,
+        "size": len(counts),
+        "terms": counts.ids.astype(TERM).tobytes(),
+        "counts": counts.counts.astype(COUNT).tobytes(),
+    }
