@@ -15,16 +15,18 @@ from qdrant_client import AsyncQdrantClient
 
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.faiss_index import gpu_is_there
-from citewell.index.index import EvidenceSearch, Index, Search
-from citewell.index.points import CONTENT, LEXICAL, PaperPoint, SpanPoint, Sparse, Vector, point_id, unit
+from citewell.index.index import Index
+from citewell.index.points import CONTENT, HYBRID, LEXICAL, PaperPoint, SpanPoint, Vector, point_id, unit
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.qdrant_points import ChangeLog
 from citewell.index.qdrant_server import QdrantStore
+from citewell.index.queries import EvidenceSearch, Search
 from citewell.index.store import Changes, Kind, Store
 from citewell.index.views import View
 from citewell.runtime import deadlines
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.lexical import LexicalQuery, Terms, contributions, lexical_score
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 from tests.memory_folder import memory_folder
 
@@ -138,6 +140,21 @@ def vector(seed: int) -> Vector:
     return np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
 
 
+def bag(seed: int) -> Terms:
+    """Words of which few are frequent, so that bags share some; every 11th bag is empty."""
+    draw = np.random.default_rng(seed)
+    words = np.unique(draw.zipf(1.3, 0 if seed % 11 == 10 else 30) % 97)
+    return Terms.of({int(word) * 40_000_003: float(draw.integers(1, 9)) / 2 for word in words})
+
+
+def words_query(seed: int, weight: float = 3.0) -> LexicalQuery:
+    terms = bag(seed).values
+    return LexicalQuery(Terms(bag(seed).ids, terms / max(terms.sum(), 1e-9)), weight, k1=1.2, b=0.4, mean_length=40.0)
+
+
+DESCENDING = Terms(np.array([5, 3], np.uint32), np.ones(2, np.float32))
+
+
 def paper(number: int, **changes: object) -> PaperPoint:
     """An invented paper: dates of every precision, venues with odd letters, every 7th vector a copy of another."""
     written = Paper(
@@ -156,7 +173,15 @@ def paper(number: int, **changes: object) -> PaperPoint:
         in_degree=number,
         revision=1,
     )
-    point = PaperPoint(written, version=1, profile=vector(number - number % 7), content=vector(1000 + number))
+    terms = bag(number)
+    point = PaperPoint(
+        written,
+        version=1,
+        profile=vector(number - number % 7),
+        content=vector(1000 + number),
+        terms=terms,
+        length=float(terms.values.sum()) + number % 3,
+    )
     return replace(point, **changes)  # type: ignore[arg-type]
 
 
@@ -171,6 +196,10 @@ def span(citing: int, cited: int, **changes: object) -> SpanPoint:
         published=PartialDate(1990 + citing),
         revision=1,
         extractor_hash="whole context",
+        terms=bag(citing),
+        span_offset=3,
+        span_length=7,
+        span_terms=bag(citing + cited),
     )
     return replace(point, **changes)  # type: ignore[arg-type]
 
@@ -204,6 +233,9 @@ filters = st.builds(
     venues=st.frozensets(st.sampled_from([*VENUES, "nowhere"]), max_size=3),
     excluded_ids=st.frozensets(st.integers(0, 130).map(lambda number: f"paper-{number:03}"), max_size=40),
 )
+
+
+words_fields = st.sampled_from([HYBRID, LEXICAL])
 
 
 @pytest.fixture
@@ -270,18 +302,53 @@ async def test_content_is_searched_by_cosine_too(index: Index) -> None:
     assert await ids(index, query, searched=CONTENT) == [f"paper-{number:03}" for number in expected]
 
 
-async def test_terms_are_searched_by_weight_and_rarity(index: Index) -> None:
-    await write(
-        index,
-        paper(1, lexical=Sparse((3, 5), (1.0, 1.0))),
-        paper(2, lexical=Sparse((3,), (2.0,))),
-        paper(3, lexical=Sparse((3, 9), (0.5, 1.0))),
-        paper(4),
-    )
-    found = await index.search(Search(10, sparse=Sparse((3,), (1.0,)), searched=LEXICAL))
-    assert [hit.paper.id for hit in found.papers] == ["paper-002", "paper-001", "paper-003"]
-    rare = await index.search(Search(1, sparse=Sparse((3, 9), (1.0, 1.0)), searched=LEXICAL))
-    assert [hit.paper.id for hit in rare.papers] == ["paper-003"]
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    search_filter=filters,
+    seed=st.integers(0, 50),
+    limit=st.integers(1, 140),
+    searched=st.sampled_from([HYBRID, LEXICAL]),
+)
+async def test_words_and_profile_are_added_over_all_that_the_filter_admits(
+    stocked: Index, search_filter: SearchFilter, seed: int, limit: int, searched: str
+) -> None:
+    query, words = vector(seed), words_query(seed)
+    expected = {}
+    for point in map(paper, range(120)):
+        lexical = lexical_score(words, point.terms, point.length)
+        score = cosine(query, point.profile) + 3.0 * lexical if searched == HYBRID else lexical
+        if search_filter.admits(point.paper) and (lexical or searched == HYBRID):
+            expected[point.paper.id] = score
+    search = Search(limit, query, words, 5, searched, search_filter)
+    found = (await stocked.search(search)).papers
+    assert len(found) == min(limit, len(expected))
+    assert [(-hit.score, hit.paper.id) for hit in found] == sorted((-hit.score, hit.paper.id) for hit in found)
+    for hit in found:
+        point = paper(int(hit.paper.id[-3:]))
+        assert hit.score == pytest.approx(expected.pop(hit.paper.id), abs=1e-5)
+        assert hit.lexical_score == pytest.approx(lexical_score(words, point.terms, point.length), abs=1e-6)
+        assert hit.profile_score == pytest.approx(cosine(query, point.profile) if searched == HYBRID else 0, abs=1e-6)
+        heaviest = contributions(words, point.terms, point.length).largest(5)
+        assert np.array_equal(hit.matched.ids, heaviest.ids)
+        assert np.allclose(hit.matched.values, heaviest.values)
+    assert all(score <= found[-1].score + 1e-5 for score in expected.values())
+
+
+async def test_a_hidden_or_changed_paper_has_other_words(stocked: Index) -> None:
+    words = words_query(3)
+
+    async def by_words() -> dict[str, float]:
+        found = await stocked.search(Search(200, lexical=words, searched=LEXICAL))
+        return {hit.paper.id: hit.score for hit in found.papers}
+
+    before = await by_words()
+    assert {"paper-003", "paper-005"} <= before.keys()
+    empty = Terms.of({})
+    await write(stocked, paper(3, version=2, hidden=True), paper(5, version=2, terms=empty, length=0.0))
+    await write(stocked, paper(7, version=2, terms=bag(3), length=3.0))
+    after = await by_words()
+    assert not {"paper-003", "paper-005"} & after.keys()
+    assert after["paper-007"] > before["paper-007"]
 
 
 async def test_an_older_version_never_replaces_a_newer_one(index: Index) -> None:
@@ -359,13 +426,13 @@ async def test_without_a_query_the_newest_words_come_first(stocked: Index) -> No
 
 
 async def test_what_was_written_is_read_back_whole(index: Index) -> None:
-    written = paper(8, lexical=Sparse((7, 11), (0.5, 2.0)))
+    written = paper(8)
     await write(index, written, span(9, 8))
     [[stored], [said]] = await index.read_points("", ["paper-008", "unheard of"], ["9>8"])
     for name in ("profile", "content"):
         assert np.allclose(getattr(stored, name), unit(getattr(written, name)), atol=1e-6)
     assert stored.paper == written.paper
-    assert stored.lexical == written.lexical
+    assert (stored.terms, stored.length) == (written.terms, written.length)
     assert np.allclose(said.vector, unit(span(9, 8).vector), atol=1e-6)
     expected = span(9, 8)
     assert all(getattr(said, name) == getattr(expected, name) for name in SpanPoint.__slots__ if name != "vector")
@@ -379,8 +446,11 @@ async def test_what_was_written_is_read_back_whole(index: Index) -> None:
         ("profile", {"profile": np.ones(DIMENSION + 1, np.float32)}),
         ("profile", {"profile": np.empty(0, np.float32)}),
         ("content", {"content": np.ones(3, np.float32)}),
-        ("lexical", {"lexical": Sparse((1, 1), (0.5, 0.5))}),
-        ("lexical", {"lexical": Sparse((1,), ())}),
+        (r"terms.ids\[1\]", {"terms": Terms(np.array([1, 1], np.uint32), np.ones(2, np.float32))}),
+        ("terms.values", {"terms": Terms(np.array([1], np.uint32), np.empty(0, np.float32))}),
+        (r"terms.values\[0\]", {"terms": Terms.of({1: 0.0})}),
+        (r"terms.values\[1\]", {"terms": Terms.of({1: 1.0, 2: np.nan})}),
+        ("length", {"length": -1.0}),
         ("version", {"version": 0}),
         ("paper.id", {"paper": Paper("")}),
     ],
@@ -403,7 +473,13 @@ async def test_one_bad_point_among_a_hundred_writes_nothing(
         ("vector", {"vector": np.full(DIMENSION, np.nan, np.float32)}),
         ("limit", {"limit": 0}),
         ("limit", {"limit": 3001}),
-        ("sparse", {"searched": LEXICAL}),
+        ("lexical", {"searched": LEXICAL}),
+        ("lexical", {"searched": HYBRID}),
+        ("vector", {"searched": HYBRID, "lexical": words_query(1), "vector": np.empty(0, np.float32)}),
+        ("lexical.weight", {"searched": HYBRID, "lexical": words_query(1, weight=np.nan)}),
+        ("lexical.b", {"searched": HYBRID, "lexical": replace(words_query(1), b=1.5)}),
+        ("lexical.terms.ids[1]", {"searched": LEXICAL, "lexical": replace(words_query(1), terms=DESCENDING)}),
+        ("matched_terms", {"searched": HYBRID, "lexical": words_query(1), "matched_terms": 51}),
     ],
 )
 async def test_a_bad_search_names_its_field(stocked: Index, field: str, asked: dict[str, object]) -> None:

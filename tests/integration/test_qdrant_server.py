@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from qdrant_client import AsyncQdrantClient, models
 
-from citewell.index.index import Index, Search
+from citewell.index.index import Index
 from citewell.index.points import PROFILE, PaperPoint, Vector, paper_to_point
 from citewell.index.qdrant_server import ClusterShape, QdrantStore
+from citewell.index.queries import Search
 from citewell.index.store import Kind
 from citewell.index.views import View
 from citewell.scholarly.papers import Paper

@@ -21,8 +21,9 @@ import psutil
 from numpy.typing import NDArray
 
 from citewell.index.accelerator import AcceleratedPoints
-from citewell.index.index import Index, Search
+from citewell.index.index import Index
 from citewell.index.points import PaperPoint, SpanPoint
+from citewell.index.queries import Search
 from citewell.index.settings import IndexSettings
 from citewell.index.store import Kind
 from citewell.index.stores import configured_store

@@ -20,6 +20,7 @@ import qdrant_edge as edge
 
 from citewell.index.durability import GroupCommit, sync_tree
 from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
+from citewell.index.hybrid import by_words
 from citewell.index.points import (
     CONTENT,
     INTEGERS,
@@ -28,6 +29,8 @@ from citewell.index.points import (
     PROFILE,
     SPAN,
     SPAN_KEYWORDS,
+    SPAN_TERMS,
+    TERMS,
     Point,
     Sparse,
     Vector,
@@ -52,7 +55,7 @@ def create_shard(path: Path, kind: Kind, dimension: int) -> None:
             PROFILE: edge.EdgeVectorParams(dimension, edge.Distance.Cosine),
             CONTENT: edge.EdgeVectorParams(dimension, edge.Distance.Cosine, memory=unread),
         }
-        sparse = {LEXICAL: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)}
+        sparse = {LEXICAL: edge.EdgeSparseVectorParams()}
     else:
         vectors, sparse = {SPAN: edge.EdgeVectorParams(dimension, edge.Distance.Cosine, memory=unread)}, {}
     # No graph is ever built: a full scan of 88,000 papers is fast and exact, and building blocks everyone.
@@ -138,9 +141,11 @@ class EdgePoints:
         return found
 
     def _retrieve(self, ids: Sequence[UUID], vectors: list[str]) -> list[Point]:
-        return [_point(record) for record in self._shard.retrieve(ids, True, vectors)]
+        return [_point(record) for record in self._shard.retrieve(ids, _without_words(vectors), _stored(vectors))]
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
+        if any(query.lexical for query in queries):
+            return await by_words(self, queries)
         hits: list[list[Hit]] = []
         for chunk in _chunks(queries, QUERY_CHUNK):
             hits += await self._thread.run(self._query, chunk)
@@ -164,7 +169,11 @@ class EdgePoints:
         self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
     ) -> Page:
         scroll = edge.ScrollRequest(
-            offset=start, limit=limit, filter=_filter(conditions), with_payload=True, with_vector=list(vectors)
+            offset=start,
+            limit=limit,
+            filter=_filter(conditions),
+            with_payload=_without_words(vectors),
+            with_vector=_stored(vectors),
         )
         return await self._thread.run(self._scroll, scroll)
 
@@ -227,9 +236,20 @@ def _request(query: Nearest) -> Any:
         limit=query.limit,
         query=by,
         filter=_filter(query.conditions),
-        with_payload=True,
+        with_payload=list(query.payload) or _without_words(),
         params=edge.SearchParams(exact=True),
     )
+
+
+def _stored(names: Collection[str]) -> list[str]:
+    """The vectors among these names. The bags of words are in the payload."""
+    return [name for name in names if name not in (TERMS, SPAN_TERMS)]
+
+
+def _without_words(asked: Collection[str] = ()) -> Any:
+    """The payload without the bags of words that were not asked for."""
+    left_out = [name for name in (TERMS, SPAN_TERMS) if name not in asked]
+    return edge.PayloadSelector.Exclude(left_out) if left_out else True
 
 
 def _filter(conditions: Sequence[Condition]) -> Any:

@@ -1,29 +1,33 @@
-"""What the index service does: searches, evidence, conditional writes, views. Any Store will do."""
+"""What the index service does: searches, evidence, conditional writes, views. It works over any Store."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
 
 from citewell.index import views
+from citewell.index.checks import (
+    require_direction,
+    require_lexical,
+    require_paper,
+    require_range,
+    require_span,
+    require_vector,
+)
 from citewell.index.filters import VISIBLE, Between, paper_conditions, span_conditions
 from citewell.index.paging import from_token, to_token
 from citewell.index.points import (
     CONTENT,
+    HYBRID,
     LEXICAL,
-    NO_TERMS,
-    NO_VECTOR,
     PROFILE,
     SPAN,
+    SPAN_TERMS,
+    TERMS,
     PaperPoint,
     Point,
     SpanPoint,
-    Sparse,
-    Vector,
     newest,
     paper_from_point,
     paper_of,
@@ -33,22 +37,23 @@ from citewell.index.points import (
     span_to_point,
     unit,
 )
+from citewell.index.queries import Evidence, EvidenceSearch, Found, FoundPaper, Search, Stats
 from citewell.index.ranking import ranked
 from citewell.index.store import Kind, Nearest, Store
 from citewell.index.views import Registry, View
 from citewell.runtime import faults, telemetry
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import FailedPrecondition, InvalidField
-from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
-from citewell.scholarly.limits import MAX_EVIDENCE
 from citewell.scholarly.papers import Paper, SearchFilter
 
 MAX_LIMIT = 3000
 MAX_CITED = 1000
+MAX_EVIDENCE = 20
 MAX_POINTS = 5000
+MAX_QUERY_TERMS = 5000
+MAX_MATCHED = 50
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 MAX_IDS = 5000
-EVERYTHING = SearchFilter()
 
 _HIDDEN = Between("hidden", least=1)
 
@@ -60,66 +65,6 @@ _stale = telemetry.meter.create_counter("citewell_index_stale", description="Poi
 _points = telemetry.meter.create_gauge("citewell_index_points", description="Points of the serving view, hidden too")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Search:
-    """A search as asked. An empty view is the serving one; an empty model hash is not checked."""
-
-    limit: int
-    vector: Vector = field(default_factory=lambda: NO_VECTOR)
-    sparse: Sparse = NO_TERMS
-    searched: str = PROFILE
-    filter: SearchFilter = EVERYTHING
-    index_view: str = ""
-    model_hash: str = ""
-    exact: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPaper:
-    paper: Paper
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A ranking, and who made it."""
-
-    papers: list[FoundPaper]
-    view: str
-    engine: str
-    exact: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EvidenceSearch:
-    """Which words about these papers are nearest to the vector; the newest without one."""
-
-    cited_ids: Sequence[str]
-    limit: int
-    vector: Vector = field(default_factory=lambda: NO_VECTOR)
-    published_before: PartialDate = UNKNOWN_DATE
-    excluded_citing_ids: Sequence[str] = ()
-    index_view: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    span: SpanPoint
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What the serving view holds."""
-
-    view: View
-    papers: int
-    hidden_papers: int
-    spans: int
-    change_number: int
-    disk_bytes: int
-
-
 class Index:
     """The serving view, over any store."""
 
@@ -128,24 +73,39 @@ class Index:
         self._changing_views = asyncio.Lock()
 
     async def search(self, search: Search) -> Found:
-        """The nearest papers that meet the filter (eq. 5), ties by id."""
+        """The best papers that meet the filter, ties by id: nearest to the profile (eq. 5), by words, or by both."""
         require_range("limit", search.limit, 1, MAX_LIMIT)
         view = (await self._store.registry()).resolve(search.index_view)
         views.require_model(view, search.model_hash)
-        vector: Vector | Sparse
-        if search.searched == LEXICAL:
-            vector = search.sparse
-            require_sparse("sparse", vector)
-        else:
+        vector = None
+        if search.searched != LEXICAL:
             require_vector("vector", search.vector, view.dimension)
             require_direction("vector", search.vector)
             vector = unit(search.vector)
+        lexical = None
+        if search.searched in (LEXICAL, HYBRID):
+            if search.lexical is None:
+                raise InvalidField("lexical", "", f"the words of the query: the field searched is {search.searched}")
+            require_lexical("lexical", search.lexical, MAX_QUERY_TERMS)
+            require_range("matched_terms", search.matched_terms, 0, MAX_MATCHED)
+            lexical = search.lexical
         budget("the search")
         started = time.monotonic()
-        nearest = Nearest(search.searched, vector, search.limit, paper_conditions(search.filter), search.exact)
+        nearest = Nearest(
+            search.searched,
+            vector,
+            search.limit,
+            paper_conditions(search.filter),
+            search.exact,
+            lexical,
+            search.matched_terms,
+        )
         answers = await ranked(self._store.points(view, Kind.PAPERS), [nearest])
         _durations.record(time.monotonic() - started, {"stage": "papers", "engine": answers.engine})
-        found = [FoundPaper(paper_of(hit.point.payload), hit.score) for hit in answers.hits[0]]
+        found = [
+            FoundPaper(paper_of(hit.point.payload), hit.score, hit.profile, hit.lexical, hit.matched)
+            for hit in answers.hits[0]
+        ]
         return Found(found, view.name, answers.engine, answers.exact)
 
     async def search_evidence(self, search: EvidenceSearch) -> dict[str, list[Evidence]]:
@@ -180,16 +140,19 @@ class Index:
     async def upsert(
         self, index_view: str, epoch: str, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]
     ) -> int:
-        """Writes what is newer than the store; how many points were older. Nothing is written before all is checked."""
+        """Writes the points that are newer than the stored ones; returns how many were older.
+
+        Everything is checked before anything is written.
+        """
         require_range("papers", len(papers) + len(spans), 0, MAX_POINTS, "papers and spans")
         view = (await self._store.registry()).resolve(index_view)
         views.require_epoch(view, epoch)
         for number, paper in enumerate(papers):
-            _require_paper(f"papers[{number}]", paper, view.dimension)
+            require_paper(f"papers[{number}]", paper, view.dimension)
         for number, span in enumerate(spans):
-            _require_span(f"spans[{number}]", span, view.dimension)
+            require_span(f"spans[{number}]", span, view.dimension)
         stale = 0
-        # Spans first: a paper's new profile never speaks of words that are not there yet.
+        # Spans first, so that the contexts in a paper's new profile are there before the profile is.
         for kind, points in (
             (Kind.SPANS, newest(map(span_to_point, spans))),
             (Kind.PAPERS, newest(map(paper_to_point, papers))),
@@ -228,8 +191,8 @@ class Index:
         """The stored points that exist, hidden ones too, vectors at unit length."""
         require_range("paper_ids", len(paper_ids) + len(span_keys), 0, MAX_IDS, "paper ids and span keys")
         view = (await self._store.registry()).resolve(index_view)
-        papers = await self._read(view, Kind.PAPERS, paper_ids, (PROFILE, CONTENT, LEXICAL))
-        spans = await self._read(view, Kind.SPANS, span_keys, (SPAN,))
+        papers = await self._read(view, Kind.PAPERS, paper_ids, (PROFILE, CONTENT, TERMS))
+        spans = await self._read(view, Kind.SPANS, span_keys, (SPAN, TERMS, SPAN_TERMS))
         return (
             [paper_from_point(papers[key]) for key in sorted(papers)],
             [span_from_point(spans[key]) for key in sorted(spans)],
@@ -297,52 +260,3 @@ def _named(name: str) -> str:
     if not name:
         raise InvalidField("index_view", name, "the name of a view")
     return name
-
-
-def require_range(field: str, value: int, least: int, most: int, unit_name: str = "") -> None:
-    if not least <= value <= most:
-        raise InvalidField(field, f"{value} {unit_name}".strip(), f"{least} to {most}", reason="OUT_OF_RANGE")
-
-
-def require_vector(field: str, vector: Vector, dimension: int) -> None:
-    if vector.size != dimension:
-        raise InvalidField(field, f"{vector.size} numbers", f"{dimension} numbers", reason="WRONG_DIMENSION")
-    if not np.isfinite(vector).all():
-        raise InvalidField(field, "NaN or infinity among the numbers", "finite numbers", reason="NOT_FINITE")
-
-
-def require_direction(field: str, vector: Vector) -> None:
-    if not vector.any():
-        raise InvalidField(field, "all zero", "a vector with a direction", reason="ZERO_VECTOR")
-
-
-def require_sparse(field: str, sparse: Sparse) -> None:
-    if not sparse.indices:
-        raise InvalidField(field, "empty", "at least one term")
-    if len(sparse.indices) != len(sparse.values) or len(set(sparse.indices)) != len(sparse.indices):
-        raise InvalidField(field, f"{len(sparse.indices)} indices", "distinct indices, as many as values")
-    if not np.isfinite(sparse.values).all():
-        raise InvalidField(field, "NaN or infinity among the values", "finite numbers", reason="NOT_FINITE")
-
-
-def _require_paper(field: str, point: PaperPoint, dimension: int) -> None:
-    if not point.paper.id:
-        raise InvalidField(f"{field}.paper.id", "", "an id")
-    if point.version < 1:
-        raise InvalidField(f"{field}.version", point.version, "at least 1")
-    if not point.hidden:
-        require_vector(f"{field}.profile", point.profile, dimension)
-        if point.content.size:
-            require_vector(f"{field}.content", point.content, dimension)
-        if point.lexical.indices or point.lexical.values:
-            require_sparse(f"{field}.lexical", point.lexical)
-
-
-def _require_span(field: str, span: SpanPoint, dimension: int) -> None:
-    for name in ("key", "citing_id", "cited_id"):
-        if not getattr(span, name):
-            raise InvalidField(f"{field}.{name}", "", "a value")
-    if span.version < 1:
-        raise InvalidField(f"{field}.version", span.version, "at least 1")
-    if not span.hidden:
-        require_vector(f"{field}.vector", span.vector, dimension)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.lexical import NO_TERMS, Terms
 from citewell.scholarly.papers import ExternalId, Paper
 
-SCHEMA_VERSION = 1
-"""Grows when stored points can no longer be read or filtered as before; such a store is rebuilt, never guessed at."""
+SCHEMA_VERSION = 2
+"""Grows when stored points can no longer be read or filtered as before. Views of an older schema are dropped."""
 
 PROFILE, CONTENT, LEXICAL, SPAN = "profile", "content", "lexical", "span"
-"""Names of the stored vectors."""
+"""Names of the stored vectors. LEXICAL is sparse, and serves to choose candidates only: scores come from TERMS."""
+HYBRID = "hybrid"
+"""A search by PROFILE and words together."""
+
+TERMS, SPAN_TERMS = "terms", "span_terms"
+"""Names of the stored bags of words. They are read where they are asked for by name, as vectors are."""
 
 # Indexed payload fields: every one that may be filtered or ordered by.
 PAPER_KEYWORDS, SPAN_KEYWORDS = ("venue",), ("cited_id", "citing_id")
@@ -32,13 +39,10 @@ NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """Weights of terms."""
+    """A sparse vector as Qdrant takes it."""
 
     indices: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
-
-
-NO_TERMS = Sparse()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +53,16 @@ class PaperPoint:
     version: int
     profile: Vector = field(default_factory=lambda: NO_VECTOR)
     content: Vector = field(default_factory=lambda: NO_VECTOR)
-    lexical: Sparse = NO_TERMS
+    terms: Terms = NO_TERMS
+    """Weighted counts of the words in title, abstract and citing contexts; of long lists the largest."""
+    length: float = 0.0
+    """The sum over all words, also of those that a long list leaves out."""
     hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanPoint:
-    """Words of one paper about another."""
+    """A citing context of one paper about another, and the span in it that speaks of the cited paper."""
 
     key: str
     citing_id: str
@@ -67,6 +74,13 @@ class SpanPoint:
     revision: int = 0
     hidden: bool = False
     extractor_hash: str = ""
+    terms: Terms = NO_TERMS
+    """Counts of the words of the whole text."""
+    span_offset: int = 0
+    span_length: int = 0
+    """The span inside the text, in code points; length 0 = the whole text."""
+    span_terms: Terms = NO_TERMS
+    """Counts of the words of the span."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +119,28 @@ def unit(vector: Vector) -> Vector:
     return (vector / length).astype(np.float32) if length else vector
 
 
+def pack(terms: Terms) -> str:
+    """Terms as a payload holds them: base64 of the ids (uint32) and then the values (float32), little-endian."""
+    return base64.b64encode(terms.ids.astype("<u4").tobytes() + terms.values.astype("<f4").tobytes()).decode()
+
+
+def unpack(packed: str | None) -> Terms:
+    if not packed:
+        return NO_TERMS
+    raw = base64.b64decode(packed)
+    return Terms(np.frombuffer(raw, "<u4", len(raw) // 8), np.frombuffer(raw, "<f4", offset=len(raw) // 2))
+
+
+def candidate_weights(terms: Terms, length: float) -> Sparse:
+    """The sparse vector of a bag of words. It depends on the paper alone, so new statistics do not change it."""
+    half = 1.2 * (0.6 + 0.4 * length / _ORDINARY_LENGTH)
+    return Sparse(tuple(terms.ids.tolist()), tuple((terms.values / (terms.values + half)).tolist()))
+
+
+_ORDINARY_LENGTH = 200.0
+"""Stands for the mean length of a bag of words, which changes with the collection."""
+
+
 def newest(points: Iterable[Point]) -> list[Point]:
     """One point an id, the newest version: a batch may name a paper twice."""
     kept: dict[uuid.UUID, Point] = {}
@@ -122,8 +158,8 @@ def paper_to_point(stored: PaperPoint) -> Point:
         vectors[PROFILE] = unit(stored.profile)
         if stored.content.size:
             vectors[CONTENT] = unit(stored.content)
-        if stored.lexical.indices:
-            vectors[LEXICAL] = stored.lexical
+        if len(stored.terms):
+            vectors[LEXICAL] = candidate_weights(stored.terms, stored.length)
     payload = {
         "key": paper.id,
         "title": paper.title,
@@ -138,6 +174,8 @@ def paper_to_point(stored: PaperPoint) -> Point:
         "last_day": paper.published.last_day(),
         "version": stored.version,
         "hidden": int(stored.hidden),
+        "length": 0.0 if stored.hidden else float(np.float32(stored.length)),
+        TERMS: "" if stored.hidden else pack(stored.terms),
     }
     return Point(point_id(paper.id), payload, vectors)
 
@@ -162,7 +200,8 @@ def paper_from_point(point: Point) -> PaperPoint:
         version=point.version,
         profile=point.dense(PROFILE),
         content=point.dense(CONTENT),
-        lexical=_sparse(point, LEXICAL),
+        terms=unpack(point.payload.get(TERMS)),
+        length=point.payload["length"],
         hidden=bool(point.payload["hidden"]),
     )
 
@@ -180,6 +219,9 @@ def span_to_point(span: SpanPoint) -> Point:
         "version": span.version,
         "hidden": int(span.hidden),
         "extractor_hash": span.extractor_hash,
+        "span": [span.span_offset, span.span_length],
+        TERMS: "" if span.hidden else pack(span.terms),
+        SPAN_TERMS: "" if span.hidden else pack(span.span_terms),
     }
     return Point(point_id(span.key), payload, {} if span.hidden else {SPAN: unit(span.vector)})
 
@@ -197,9 +239,8 @@ def span_from_point(point: Point) -> SpanPoint:
         revision=payload["revision"],
         hidden=bool(payload["hidden"]),
         extractor_hash=payload["extractor_hash"],
+        terms=unpack(payload.get(TERMS)),
+        span_offset=payload["span"][0],
+        span_length=payload["span"][1],
+        span_terms=unpack(payload.get(SPAN_TERMS)),
     )
-
-
-def _sparse(point: Point, name: str) -> Sparse:
-    vector = point.vectors.get(name)
-    return vector if isinstance(vector, Sparse) else NO_TERMS

@@ -18,7 +18,8 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
 from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
-from citewell.index.points import Point, Sparse, Vector
+from citewell.index.hybrid import by_words
+from citewell.index.points import SPAN_TERMS, TERMS, Point, Sparse, Vector
 from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, Overloaded, Unavailable
@@ -171,14 +172,16 @@ class QdrantPoints:
                 self._client.retrieve(
                     self._collection,
                     wanted[start : start + READ_CHUNK],
-                    with_payload=True,
-                    with_vectors=list(vectors) or False,
+                    with_payload=_without_words(vectors),
+                    with_vectors=_stored(vectors),
                     consistency=models.ReadConsistencyType.MAJORITY,
                 )
             )
         return [_point(record) for record in found]
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
+        if any(query.lexical for query in queries):
+            return await by_words(self, queries)
         responses = await ask(
             self._client.query_batch_points(self._collection, [self._request(query) for query in queries])
         )
@@ -208,7 +211,7 @@ class QdrantPoints:
             filter=_filter(query.conditions),
             params=params,
             limit=query.limit,
-            with_payload=True,
+            with_payload=list(query.payload) or _without_words(),
         )
 
     async def page(
@@ -220,8 +223,8 @@ class QdrantPoints:
                 scroll_filter=_filter(conditions),
                 limit=limit,
                 offset=str(start) if start else None,
-                with_payload=True,
-                with_vectors=list(vectors) or False,
+                with_payload=_without_words(vectors),
+                with_vectors=_stored(vectors),
             )
         )
         return Page([_point(record) for record in records], UUID(str(next_id)) if next_id is not None else None)
@@ -235,6 +238,17 @@ class QdrantPoints:
 
     async def changes(self, after: int) -> Changes:
         return await self._log.since(after, self._kind)
+
+
+def _stored(names: Collection[str]) -> Any:
+    """The vectors among these names. The bags of words are in the payload."""
+    return [name for name in names if name not in (TERMS, SPAN_TERMS)] or False
+
+
+def _without_words(asked: Collection[str] = ()) -> Any:
+    """The payload without the bags of words that were not asked for."""
+    left_out = [name for name in (TERMS, SPAN_TERMS) if name not in asked]
+    return models.PayloadSelectorExclude(exclude=left_out) if left_out else True
 
 
 def _older_than(version: int) -> models.Filter:

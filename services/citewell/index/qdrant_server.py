@@ -120,7 +120,7 @@ class QdrantStore:
     ) -> None:
         name = self.collection(view.name, part)
         await ask(self._client.delete_collection(name))  # what a crash left
-        sparse = {LEXICAL: models.SparseVectorParams(modifier=models.Modifier.IDF)} if part == Kind.PAPERS.value else {}
+        sparse = {LEXICAL: models.SparseVectorParams()} if part == Kind.PAPERS.value else {}
         await ask(
             self._client.create_collection(
                 name,

@@ -6,33 +6,29 @@ import asyncio
 from typing import Any
 
 import grpc
-import numpy as np
 
 from citewell import __version__
-from citewell.index.index import EvidenceSearch, Index, Search
-from citewell.index.points import CONTENT, LEXICAL, PROFILE, SCHEMA_VERSION, PaperPoint, SpanPoint, Sparse, Vector
+from citewell.index.index import Index
+from citewell.index.messages import (
+    evidence_search_from_message,
+    evidence_to_message,
+    found_to_message,
+    paper_point_from_message,
+    paper_point_to_message,
+    search_from_message,
+    span_point_from_message,
+    span_point_to_message,
+)
+from citewell.index.points import SCHEMA_VERSION
 from citewell.index.settings import IndexSettings
 from citewell.index.stores import configured_store
 from citewell.index.v1 import index_pb2 as pb
 from citewell.index.v1 import index_pb2_grpc
 from citewell.index.views import View
 from citewell.runtime.deadlines import budget
-from citewell.runtime.errors import DeadlineExceeded, InvalidField
-from citewell.types.messages import (
-    date_from_message,
-    date_to_message,
-    filter_from_message,
-    paper_from_message,
-    paper_to_message,
-)
+from citewell.runtime.errors import DeadlineExceeded
+from citewell.types.messages import filter_from_message, paper_to_message
 from citewell.types.v1 import paper_pb2
-
-_FIELDS: dict[int, str] = {
-    pb.SEARCH_FIELD_UNSPECIFIED: PROFILE,
-    pb.SEARCH_FIELD_PROFILE: PROFILE,
-    pb.SEARCH_FIELD_CONTENT: CONTENT,
-    pb.SEARCH_FIELD_LEXICAL: LEXICAL,
-}
 
 
 class IndexServer(index_pb2_grpc.IndexServiceServicer):
@@ -68,24 +64,9 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
 
     async def Search(self, request: pb.SearchRequest, context: Any) -> pb.SearchResponse:
         index = await self._opened()
-        found = await index.search(
-            Search(
-                limit=request.limit,
-                vector=_vector(request.vector),
-                sparse=_sparse(request.sparse),
-                searched=_field(request.field),
-                filter=filter_from_message(request.filter),
-                index_view=request.index_view,
-                model_hash=request.model_hash,
-                exact=request.exact,
-            )
-        )
-        full = request.view == paper_pb2.PAPER_VIEW_FULL
+        found = await index.search(search_from_message(request))
         return pb.SearchResponse(
-            papers=[
-                pb.ScoredPaper(paper=paper_to_message(hit.paper, full=full), score=hit.score, rank=rank)
-                for rank, hit in enumerate(found.papers, 1)
-            ],
+            papers=[found_to_message(paper, rank, request.view) for rank, paper in enumerate(found.papers, 1)],
             exact=found.exact,
             index_view=found.view,
             engine=found.engine,
@@ -93,39 +74,20 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
 
     async def SearchEvidence(self, request: pb.SearchEvidenceRequest, context: Any) -> pb.SearchEvidenceResponse:
         index = await self._opened()
-        found = await index.search_evidence(
-            EvidenceSearch(
-                cited_ids=request.cited_ids,
-                limit=request.limit_per_paper,
-                vector=_vector(request.vector),
-                published_before=date_from_message(request.published_before, "published_before"),
-                excluded_citing_ids=request.excluded_citing_ids,
-                index_view=request.index_view,
-            )
-        )
+        found = await index.search_evidence(evidence_search_from_message(request))
         return pb.SearchEvidenceResponse(
             papers=[
-                pb.PaperEvidence(
-                    cited_id=cited_id,
-                    evidence=[
-                        pb.Evidence(
-                            citing_id=evidence.span.citing_id,
-                            cited_id=evidence.span.cited_id,
-                            text=evidence.span.text,
-                            published=date_to_message(evidence.span.published),
-                            score=evidence.score,
-                        )
-                        for evidence in pieces
-                    ],
-                )
+                pb.PaperEvidence(cited_id=cited_id, evidence=map(evidence_to_message, pieces))
                 for cited_id, pieces in found.items()
             ]
         )
 
     async def Upsert(self, request: pb.UpsertRequest, context: Any) -> pb.UpsertResponse:
         index = await self._opened()
-        papers = [_paper_point(message, f"papers[{number}]") for number, message in enumerate(request.papers)]
-        spans = [_span_point(message, f"spans[{number}]") for number, message in enumerate(request.spans)]
+        papers = [
+            paper_point_from_message(message, f"papers[{number}]") for number, message in enumerate(request.papers)
+        ]
+        spans = [span_point_from_message(message, f"spans[{number}]") for number, message in enumerate(request.spans)]
         return pb.UpsertResponse(stale=await index.upsert(request.index_view, request.epoch, papers, spans))
 
     async def GetPapers(self, request: pb.GetPapersRequest, context: Any) -> pb.GetPapersResponse:
@@ -150,8 +112,8 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
         index = await self._opened()
         papers, spans = await index.read_points(request.index_view, request.paper_ids, request.span_keys)
         return pb.ReadPointsResponse(
-            papers=[_paper_point_message(paper) for paper in papers],
-            spans=[_span_point_message(span) for span in spans],
+            papers=[paper_point_to_message(paper) for paper in papers],
+            spans=[span_point_to_message(span) for span in spans],
         )
 
     async def CreateView(self, request: pb.CreateViewRequest, context: Any) -> pb.CreateViewResponse:
@@ -201,80 +163,3 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
                 for view in registry.views.values()
             ],
         )
-
-
-def _field(field: int) -> str:
-    try:
-        return _FIELDS[field]
-    except KeyError:
-        raise InvalidField("field", field, "a SearchField") from None
-
-
-def _vector(numbers: Any) -> Vector:
-    return np.array(numbers, dtype=np.float32)
-
-
-def _point_vector(values: bytes, field: str) -> Vector:
-    if len(values) % 4:
-        raise InvalidField(field, f"{len(values)} bytes", "float32 numbers of 4 bytes", reason="WRONG_DIMENSION")
-    return np.frombuffer(values, "<f4")
-
-
-def _bytes(vector: Vector) -> bytes:
-    return vector.astype("<f4", copy=False).tobytes()
-
-
-def _sparse(message: pb.SparseVector) -> Sparse:
-    return Sparse(tuple(message.indices), tuple(message.values))
-
-
-def _paper_point(message: pb.PaperPoint, field: str) -> PaperPoint:
-    return PaperPoint(
-        paper=paper_from_message(message.paper, f"{field}.paper"),
-        version=message.version,
-        profile=_point_vector(message.profile, f"{field}.profile"),
-        content=_point_vector(message.content, f"{field}.content"),
-        lexical=_sparse(message.lexical),
-        hidden=message.hidden,
-    )
-
-
-def _paper_point_message(point: PaperPoint) -> pb.PaperPoint:
-    return pb.PaperPoint(
-        paper=paper_to_message(point.paper),
-        profile=_bytes(point.profile),
-        content=_bytes(point.content),
-        lexical=pb.SparseVector(indices=point.lexical.indices, values=point.lexical.values),
-        version=point.version,
-        hidden=point.hidden,
-    )
-
-
-def _span_point(message: pb.SpanPoint, field: str) -> SpanPoint:
-    return SpanPoint(
-        key=message.key,
-        citing_id=message.citing_id,
-        cited_id=message.cited_id,
-        text=message.text,
-        version=message.version,
-        vector=_point_vector(message.vector, f"{field}.vector"),
-        published=date_from_message(message.published, f"{field}.published"),
-        revision=message.revision,
-        hidden=message.hidden,
-        extractor_hash=message.extractor_hash,
-    )
-
-
-def _span_point_message(span: SpanPoint) -> pb.SpanPoint:
-    return pb.SpanPoint(
-        key=span.key,
-        citing_id=span.citing_id,
-        cited_id=span.cited_id,
-        text=span.text,
-        vector=_bytes(span.vector),
-        published=date_to_message(span.published),
-        revision=span.revision,
-        version=span.version,
-        hidden=span.hidden,
-        extractor_hash=span.extractor_hash,
-    )

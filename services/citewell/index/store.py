@@ -1,4 +1,4 @@
-"""The port to whatever keeps the points: a store of views, and in each view two sets of points."""
+"""The port to the engine that keeps the points: a store of views, and in each view two sets of points."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from uuid import UUID
 from citewell.index.filters import Condition
 from citewell.index.points import Point, Sparse, Vector
 from citewell.index.views import Registry, View
+from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms
 
 
 class Kind(Enum):
@@ -22,21 +23,36 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nearest:
-    """The `limit` points nearest to a vector among those that meet every condition; newest first without a vector."""
+    """The `limit` best points among those that meet every condition.
+
+    By a stored vector `field` is its name; without a vector the newest points come first. By words `lexical` is set,
+    and `field` is LEXICAL, or HYBRID for words and profile together.
+    """
 
     field: str
     vector: Vector | Sparse | None
     limit: int
     conditions: tuple[Condition, ...] = ()
     exact: bool = False
+    lexical: LexicalQuery | None = None
+    matched_terms: int = 0
+    """How many matched terms a hit tells at most."""
+    payload: tuple[str, ...] = ()
+    """The only fields of the payload that are needed; empty = all but the bags of words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hit:
-    """A point found, and how near it is (its last day when the newest were asked for)."""
+    """A point found, and its score: cosine, sum of cosine and words, or its last day when the newest were asked for."""
 
     point: Point
     score: float
+    profile: float = 0.0
+    """The cosine in a HYBRID score."""
+    lexical: float = 0.0
+    """The lexical score, before it is weighted."""
+    matched: Terms = NO_TERMS
+    """The heaviest matched terms, and what each adds to the lexical score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,15 +90,15 @@ class Points(Protocol):
         """
 
     async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
-        """The points that exist, hidden ones too, in no order, with the named vectors."""
+        """The points that exist, hidden ones too, in no order, with the named vectors and bags of words."""
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
-        """For each query the best points, best first, ties in any order."""
+        """For each query the best points, best first, ties in any order. Their bags of words are left out."""
 
     async def page(
         self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
     ) -> Page:
-        """Points from an id on, in the order of ids."""
+        """Points from an id on, in the order of ids, with the named vectors and bags of words."""
 
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int: ...
 

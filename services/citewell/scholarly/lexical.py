@@ -70,8 +70,13 @@ class LexicalQuery:
 
 def saturated(counts: Numbers, lengths: Numbers | float, query: LexicalQuery) -> Numbers:
     """What a count adds to a score per unit of weight, from 0 to 1. `lengths`: of the papers of the counts."""
+    return np.asarray(counts / (counts + half_counts(lengths, query)))
+
+
+def half_counts(lengths: Numbers | float, query: LexicalQuery) -> Any:
+    """The count at which a term reaches half of its weight, for papers of these lengths."""
     relative = lengths / query.mean_length if query.mean_length > 0 else 1.0
-    return counts / (counts + query.k1 * (1 - query.b + query.b * relative))
+    return query.k1 * (1 - query.b + query.b * relative)
 
 
 def contributions(query: LexicalQuery, terms: Terms, length: float) -> Terms:

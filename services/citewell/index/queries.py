@@ -1,0 +1,79 @@
+"""What the index can be asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from citewell.index.points import NO_VECTOR, PROFILE, SpanPoint, Vector
+from citewell.index.views import View
+from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms
+from citewell.scholarly.papers import Paper, SearchFilter
+
+EVERYTHING = SearchFilter()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """A search for papers. An empty view is the serving one; an empty model hash is not checked."""
+
+    limit: int
+    vector: Vector = field(default_factory=lambda: NO_VECTOR)
+    lexical: LexicalQuery | None = None
+    matched_terms: int = 0
+    searched: str = PROFILE
+    filter: SearchFilter = EVERYTHING
+    index_view: str = ""
+    model_hash: str = ""
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPaper:
+    paper: Paper
+    score: float
+    profile_score: float = 0.0
+    lexical_score: float = 0.0
+    matched: Terms = NO_TERMS
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A ranking, the view it is of, and the engine that made it."""
+
+    papers: list[FoundPaper]
+    view: str
+    engine: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvidenceSearch:
+    """Which citing contexts of these papers fit best: by the vector and the words given, the newest without either."""
+
+    cited_ids: Sequence[str]
+    limit: int
+    vector: Vector = field(default_factory=lambda: NO_VECTOR)
+    published_before: PartialDate = UNKNOWN_DATE
+    excluded_citing_ids: Sequence[str] = ()
+    index_view: str = ""
+    lexical: LexicalQuery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    span: SpanPoint
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the serving view holds."""
+
+    view: View
+    papers: int
+    hidden_papers: int
+    spans: int
+    change_number: int
+    disk_bytes: int
