@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from citewell.index.points import SCHEMA_VERSION
 from citewell.index.server import IndexServer
 from citewell.index.settings import IndexSettings
 from citewell.index.v1 import index_pb2 as pb
@@ -280,15 +281,27 @@ async def test_a_second_process_says_who_owns_the_store(folder: Path, tmp_path: 
             assert "Traceback" not in child.said()
 
 
-async def test_a_store_of_another_schema_is_left_alone(folder: Path, tmp_path: Path) -> None:
+async def test_views_of_an_older_schema_make_way_for_new_ones(folder: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await fill(stub)
+    registry = folder / "views.json"
+    registry.write_text(registry.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 1'))
+    async with serving(folder) as process, connected(process.port) as stub:
+        assert not (await call(stub.Info, pb.InfoRequest())).views
+        assert not (folder / "main").exists()
+        await fill(stub)
+        assert len((await call(stub.Search, pb.SearchRequest(vector=numbers(7), limit=5))).papers) == 5
+
+
+async def test_a_store_of_a_later_schema_is_left_alone(folder: Path, tmp_path: Path) -> None:
     async with serving(folder) as process, connected(process.port) as stub:
         await create_view(stub)
     registry = folder / "views.json"
-    registry.write_text(registry.read_text().replace('"schema_version": 1', '"schema_version": 7'))
+    registry.write_text(registry.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 7'))
     before = contents(folder)
     with Child(folder, tmp_path / "log") as child:
         assert await child.ended() == 1
-        assert "schema version 7, this program reads 1" in child.said()
+        assert f"schema version 7, this program reads {SCHEMA_VERSION}" in child.said()
     assert contents(folder) == before
 
 

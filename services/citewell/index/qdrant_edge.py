@@ -12,7 +12,8 @@ from citewell.index.durability import sync_new_entry, sync_tree
 from citewell.index.edge_shard import ENGINE, EdgePoints, OneThread, create_shard
 from citewell.index.points import SCHEMA_VERSION
 from citewell.index.store import Kind
-from citewell.index.views import Registry, View, require_schema
+from citewell.index.views import Registry, View, is_readable
+from citewell.runtime import telemetry
 from citewell.runtime.errors import CitewellError, FailedPrecondition, NotFound, StorageFull
 from citewell.runtime.owner_lock import OwnerLock
 
@@ -117,7 +118,10 @@ def _read_registry(path: Path) -> Registry:
         written = json.loads(path.read_text())
     except FileNotFoundError:
         return Registry()
-    require_schema(written["schema_version"])
+    if not is_readable(written["schema_version"]):
+        names = [view["name"] for view in written["views"]]
+        telemetry.logger.warning("views of an older schema are dropped; the profiler fills them anew", views=names)
+        return Registry()
     return Registry({view["name"]: View(**view) for view in written["views"]}, written["serving"])
 
 

@@ -18,7 +18,7 @@ from qdrant_client import AsyncQdrantClient, models
 from citewell.index.points import CONTENT, INTEGERS, LEXICAL, PAPER_KEYWORDS, PROFILE, SPAN, SPAN_KEYWORDS
 from citewell.index.qdrant_points import ENGINE, OVERSAMPLING, ChangeLog, QdrantPoints, ask
 from citewell.index.store import Kind
-from citewell.index.views import Registry, View, require_schema
+from citewell.index.views import Registry, View, is_readable
 from citewell.runtime.errors import FailedPrecondition
 
 LEAST_SERVER = (1, 17)
@@ -87,7 +87,8 @@ class QdrantStore:
                 told = (await ask(self._client.get_collection(listed.name))).config.metadata or {}
                 if "schema_version" not in told:
                     continue  # being created by another process
-                require_schema(told["schema_version"])
+                if not is_readable(told["schema_version"]):
+                    continue  # `create` replaces it
                 view = View(**{property_.name: told[property_.name] for property_ in fields(View)})
                 views[view.name] = view
                 serving = view.name if listed.name in served else serving

@@ -89,12 +89,16 @@ def require_model(view: View, model_hash: str) -> None:
         )
 
 
-def require_schema(stored: int) -> None:
-    """FAILED_PRECONDITION for a store written by another version of this code."""
-    if stored != SCHEMA_VERSION:
+def is_readable(stored: int) -> bool:
+    """False for an older schema: such a view is dropped, and the profiler fills it anew from the ledger.
+
+    FAILED_PRECONDITION for a newer one, which a later release wrote and still needs.
+    """
+    if stored > SCHEMA_VERSION:
         raise FailedPrecondition(
-            f"the store has schema version {stored}, this program reads {SCHEMA_VERSION}: rebuild the store",
+            f"the store has schema version {stored}, this program reads {SCHEMA_VERSION}: a later release wrote it",
             reason="SCHEMA_MISMATCH",
             stored=stored,
             given=SCHEMA_VERSION,
         )
+    return stored == SCHEMA_VERSION
