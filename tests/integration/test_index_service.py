@@ -22,7 +22,7 @@ from citewell.index.v1 import index_pb2_grpc
 from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke, open_channel
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Overloaded
-from citewell.runtime.server import ServiceProcess
+from citewell.runtime.server import HEALTH_INTERVAL_SECONDS, ServiceProcess
 from citewell.types.v1 import paper_pb2
 from tests.memory_folder import memory_folder
 from tests.servers.processes import end, free_ports
@@ -144,6 +144,7 @@ async def test_every_call_answers(folder: Path) -> None:
         assert stats.disk_bytes > 0
         info = await call(stub.Info, pb.InfoRequest())
         assert [(view.name, view.serving) for view in info.views] == [("main", True)]
+        assert (info.views[0].stored_papers, info.views[0].stored_spans) == (50, 10)
 
 
 async def test_wrong_requests_are_told_what_is_wrong(folder: Path) -> None:
@@ -188,10 +189,17 @@ async def test_a_restart_is_waited_for_within_the_deadline(folder: Path) -> None
 async def test_a_full_disk_refuses_writes_and_keeps_answering(folder: Path) -> None:
     async with serving(folder) as process, connected(process.port) as stub:
         await fill(stub)
-    async with serving(folder, min_free_megabytes=1 << 40) as process, connected(process.port) as stub:
+    async with (
+        serving(folder, min_free_megabytes=1 << 40) as process,
+        connected(process.port) as stub,
+        open_channel(f"localhost:{process.port}") as channel,
+    ):
         with pytest.raises(Overloaded, match="must stay free") as refused:
             await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e1", papers=[paper(1, version=2)]))
         assert refused.value.reason == "STORAGE_FULL"
+        await asyncio.sleep(2 * HEALTH_INTERVAL_SECONDS)  # long enough for a look at the full disk
+        check = health_pb2_grpc.HealthStub(channel).Check
+        assert (await check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
         assert len((await call(stub.Search, pb.SearchRequest(vector=numbers(1), limit=50))).papers) == 50
 
 

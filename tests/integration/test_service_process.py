@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import trustme
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from citewell.reranker.v1 import reranker_pb2, reranker_pb2_grpc
@@ -24,6 +23,7 @@ from citewell.runtime.errors import (
     Overloaded,
     Unavailable,
 )
+from citewell.runtime.health import Check
 from citewell.runtime.server import ServiceProcess
 from citewell.runtime.settings import ServiceSettings, TlsClient, TlsServer, UnknownSetting
 
@@ -37,6 +37,7 @@ class SmallService(reranker_pb2_grpc.RerankerServiceServicer):
 
     def __init__(self) -> None:
         self.warm, self.healthy, self.release = asyncio.Event(), True, asyncio.Event()
+        self.store_is_gone = False
         self.calls: list[float] = []
         self.events: list[str] = []
         self.called, self.cancelled = asyncio.Event(), asyncio.Event()
@@ -50,7 +51,14 @@ class SmallService(reranker_pb2_grpc.RerankerServiceServicer):
 
     async def check(self) -> None:
         if not self.healthy:
-            raise Unavailable("the store is gone")
+            raise Internal("the worker has ended")
+
+    def dependencies(self) -> Mapping[str, Check]:
+        async def store() -> None:
+            if self.store_is_gone:
+                raise Unavailable("the store is gone")
+
+        return {"store": store}
 
     async def stop(self) -> None:
         self.events.append("stopped")
@@ -177,26 +185,6 @@ async def test_one_trace_goes_through() -> None:
         with telemetry.span("client") as outer:
             answer = await rerank(stub, "trace")
         assert answer.model_hash == format(outer.get_span_context().trace_id, "032x")
-
-
-async def test_health_tells_the_truth_for_each_service() -> None:
-    async with running(warm=False) as (service, process):
-        channel = open_channel(f"localhost:{process.port}")
-        health = health_pb2_grpc.HealthStub(channel)
-
-        async def until(wanted: int) -> None:
-            watch = health.Watch(health_pb2.HealthCheckRequest(service=NAME), wait_for_ready=True, timeout=20)
-            async for answer in watch:
-                if answer.status == wanted:
-                    watch.cancel()
-                    return
-
-        await until(health_pb2.HealthCheckResponse.NOT_SERVING)
-        service.warm.set()
-        await until(health_pb2.HealthCheckResponse.SERVING)
-        service.healthy = False
-        await until(health_pb2.HealthCheckResponse.NOT_SERVING)
-        await channel.close()
 
 
 async def test_reflection_lists_the_service() -> None:

@@ -240,14 +240,17 @@ class Index:
     async def registry(self) -> Registry:
         return await self._store.registry()
 
+    async def stored(self, view: View) -> dict[Kind, int]:
+        """How many points the view has, hidden ones too."""
+        return {kind: await self._store.points(view, kind).count() for kind in Kind}
+
     async def check(self) -> None:
-        """Raises when the store could not answer now."""
+        """Raises when the store cannot be used for searches and writes now."""
         await self._store.check()
         registry = await self._store.registry()
         if registry.serving:
-            view = registry.resolve("")
-            for kind in Kind:
-                _points.set(await self._store.points(view, kind).count(), {"kind": kind.value})
+            for kind, count in (await self.stored(registry.resolve(""))).items():
+                _points.set(count, {"kind": kind.value})
 
     async def _read(self, view: View, kind: Kind, keys: Sequence[str], vectors: Sequence[str] = ()) -> dict[str, Point]:
         if not keys:

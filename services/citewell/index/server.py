@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -21,12 +22,14 @@ from citewell.index.messages import (
 )
 from citewell.index.points import SCHEMA_VERSION
 from citewell.index.settings import IndexSettings
+from citewell.index.store import Kind
 from citewell.index.stores import configured_store
 from citewell.index.v1 import index_pb2 as pb
 from citewell.index.v1 import index_pb2_grpc
 from citewell.index.views import View
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import DeadlineExceeded
+from citewell.runtime.health import Check
 from citewell.types.messages import filter_from_message, paper_to_message
 from citewell.types.v1 import paper_pb2
 
@@ -49,7 +52,10 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
         self._open.set()
 
     async def check(self) -> None:
-        await self._index.check()
+        """A started index can always answer; a store that is full or gone shows in the answers."""
+
+    def dependencies(self) -> Mapping[str, Check]:
+        return {"store": self._index.check}
 
     async def stop(self) -> None:
         await self._store.close()
@@ -147,6 +153,7 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
     async def Info(self, request: pb.InfoRequest, context: Any) -> pb.InfoResponse:
         index = await self._opened()
         registry = await index.registry()
+        stored = {name: await index.stored(view) for name, view in registry.views.items()}
         return pb.InfoResponse(
             version=__version__,
             engine=self._store.engine,
@@ -159,6 +166,8 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
                     dimension=view.dimension,
                     settings_hash=view.settings_hash,
                     serving=view.name == registry.serving,
+                    stored_papers=stored[view.name][Kind.PAPERS],
+                    stored_spans=stored[view.name][Kind.SPANS],
                 )
                 for view in registry.views.values()
             ],

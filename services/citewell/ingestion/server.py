@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -23,7 +24,7 @@ from citewell.ingestion.tokens import decode_token, encode_token
 from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
 from citewell.ingestion.worker import Pace, Worker
 from citewell.runtime import deadlines, telemetry
-from citewell.runtime.channels import open_channel
+from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import (
     CitewellError,
     DeadlineExceeded,
@@ -33,6 +34,7 @@ from citewell.runtime.errors import (
     NotFound,
     Unavailable,
 )
+from citewell.runtime.health import Check
 from citewell.scholarly.outcomes import EventState, Outcome
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import InvalidPublication, validate
@@ -94,10 +96,18 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
             self._working = asyncio.create_task(self._worker.run())
 
     async def check(self) -> None:
-        metrics.observe(await self._log.partitions(self._settings.log.group))
-        self._worker.check()
         if self._working is not None and self._working.done():
             raise Internal("the worker has ended")
+
+    def dependencies(self) -> Mapping[str, Check]:
+        async def log() -> None:
+            metrics.observe(await self._log.partitions(self._settings.log.group))
+
+        async def worker() -> None:
+            self._worker.check()
+
+        profiler = partial(require_serving, self._channel, "citewell.profiler.v1.LedgerService")
+        return {"log": log, "profiler": profiler, "worker": worker}
 
     async def stop(self) -> None:
         if self._working is not None:

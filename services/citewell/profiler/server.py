@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -22,8 +23,9 @@ from citewell.profiler.query_handlers import QueryHandlers
 from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
-from citewell.runtime.channels import open_channel
+from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import FailedPrecondition
+from citewell.runtime.health import Check
 from citewell.runtime.telemetry import logger, meter
 
 # How often a process looks at the ledger until it has surely seen a change of another one.
@@ -82,8 +84,14 @@ class ProfilerService:
             self._run(self._projector.watch_index(settings.index_check_seconds))
 
     async def check(self) -> None:
+        """A started profiler embeds queries also without its ledger; calls that need the ledger say so."""
         self._compare_weights()
-        await self._watermarks.look()
+
+    def dependencies(self) -> Mapping[str, Check]:
+        return {
+            "ledger": self._watermarks.look,
+            "index": partial(require_serving, self._channel, "citewell.index.v1.IndexService"),
+        }
 
     async def stop(self) -> None:
         for task in self._tasks:

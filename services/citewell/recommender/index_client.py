@@ -17,7 +17,10 @@ from citewell.types.v1 import paper_pb2
 
 
 class IndexClient:
-    """A PaperSearch and an EvidenceSearch over gRPC."""
+    """A PaperSearch and an EvidenceSearch over gRPC.
+
+    Calls that every answer needs wait for a connection, so that a restart of the index costs time and no answer.
+    """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = IndexServiceStub(channel)
@@ -34,14 +37,18 @@ class IndexClient:
             index_view=call.view,
             model_hash=call.model_hash,
         )
-        answer: messages.SearchResponse = await invoke(self._stub.Search, request, "search", at_most=seconds)
+        answer: messages.SearchResponse = await invoke(
+            self._stub.Search, request, "search", at_most=seconds, wait_for_ready=True
+        )
         hits = tuple(Hit(paper_from_message(found.paper), found.score) for found in answer.papers)
         return Hits(hits, answer.exact, answer.index_view)
 
     async def get(self, paper_id: str, seconds: float) -> Paper | None:
         """The paper, if it can be an answer."""
         request = messages.GetPapersRequest(ids=[paper_id], view=paper_pb2.PAPER_VIEW_FULL)
-        answer: messages.GetPapersResponse = await invoke(self._stub.GetPapers, request, "lookup", at_most=seconds)
+        answer: messages.GetPapersResponse = await invoke(
+            self._stub.GetPapers, request, "lookup", at_most=seconds, wait_for_ready=True
+        )
         return paper_from_message(answer.papers[0]) if answer.papers else None
 
     async def contents(self, paper_ids: Sequence[str], view: str, seconds: float) -> Mapping[str, Vector]:

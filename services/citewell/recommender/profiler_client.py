@@ -24,7 +24,9 @@ class ProfilerClient:
     async def embed(self, query: Query, seconds: float) -> Embedding:
         """v_q, and which view to search with it."""
         request = messages.EmbedQueryRequest(context=query.context, title=query.title, abstract=query.abstract)
-        answer: messages.EmbedQueryResponse = await invoke(self._stub.EmbedQuery, request, "embed", at_most=seconds)
+        answer: messages.EmbedQueryResponse = await invoke(
+            self._stub.EmbedQuery, request, "embed", at_most=seconds, wait_for_ready=True
+        )
         return Embedding(
             query=answer.query_vector,
             context=answer.context_vector,
@@ -44,7 +46,7 @@ class ProfilerClient:
         if as_of.known:
             request.as_of.CopyFrom(date_to_message(as_of))
         answer: messages.ScoreProfilesResponse = await invoke(
-            self._stub.ScoreProfiles, request, "score", at_most=seconds
+            self._stub.ScoreProfiles, request, "score", at_most=seconds, wait_for_ready=True
         )
         return {
             one.paper_id: ProfileScore(one.score, one.in_degree, one.content_share, one.context_share, one.citing_share)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import grpc
@@ -33,6 +34,7 @@ from citewell.recommender.v1.recommender_pb2_grpc import (
 from citewell.runtime import deadlines
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError, InvalidField
+from citewell.runtime.health import Check
 from citewell.scholarly.limits import MAX_BATCH
 from citewell.types.messages import query_from_message
 
@@ -49,19 +51,18 @@ class RecommenderServer(RecommenderServiceServicer):
         add_RecommenderServiceServicer_to_server(self, server)
 
     async def start(self) -> None:
-        """Opens the channels; whether anybody answers there is for check()."""
+        """Opens the channels. Whether anybody answers there, each answer says."""
         settings = self._settings
-        self._profiler_channel = self._open(settings.profiler_address)
-        self._index_channel = self._open(settings.index_address)
-        self._channels = [self._profiler_channel, self._index_channel]
-        self._profiler, index = ProfilerClient(self._profiler_channel), IndexClient(self._index_channel)
-        self._reranker = ingestion = None
-        if settings.reranker_address:
-            self._channels.append(self._open(settings.reranker_address))
-            self._reranker = RerankerClient(self._channels[-1])
-        if settings.ingestion_address:
-            self._channels.append(self._open(settings.ingestion_address))
-            ingestion = IngestionClient(self._channels[-1])
+        addresses = {
+            "profiler": settings.profiler_address,
+            "index": settings.index_address,
+            "reranker": settings.reranker_address,
+            "ingestion": settings.ingestion_address,
+        }
+        channels = self._channels = {name: self._open(address) for name, address in addresses.items() if address}
+        self._profiler, index = ProfilerClient(channels["profiler"]), IndexClient(channels["index"])
+        self._reranker = RerankerClient(channels["reranker"]) if "reranker" in channels else None
+        ingestion = IngestionClient(channels["ingestion"]) if "ingestion" in channels else None
         limits = Limits(
             settings.rerank_timeout_seconds,
             settings.evidence_timeout_seconds,
@@ -75,14 +76,19 @@ class RecommenderServer(RecommenderServiceServicer):
         return open_channel(address, self._settings.client_tls, self._settings.max_message_megabytes)
 
     async def check(self) -> None:
-        """Raises unless the two services that every answer needs are serving."""
-        await asyncio.gather(
-            require_serving(self._profiler_channel, "citewell.profiler.v1.ProfileQueryService"),
-            require_serving(self._index_channel, "citewell.index.v1.IndexService"),
-        )
+        """A started recommender can always answer; what an answer lacks without a dependency, the answer says."""
+
+    def dependencies(self) -> Mapping[str, Check]:
+        names = {
+            "profiler": "citewell.profiler.v1.ProfileQueryService",
+            "index": "citewell.index.v1.IndexService",
+            "reranker": "citewell.reranker.v1.RerankerService",
+            "ingestion": "citewell.ingestion.v1.IngestionService",
+        }
+        return {name: partial(require_serving, self._channels[name], names[name]) for name in self._channels}
 
     async def stop(self) -> None:
-        for channel in self._channels:
+        for channel in self._channels.values():
             await channel.close()
 
     async def Recommend(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -22,6 +22,7 @@ from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceServicer, add_RerankerServiceServicer_to_server
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import InvalidField, Overloaded
+from citewell.runtime.health import Check
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.contexts import TARGET
 from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_EVIDENCE, MAX_PASSAGE, MAX_TITLE
@@ -94,9 +95,10 @@ class RerankerServer(RerankerServiceServicer):
         return self._model.description.mentions
 
     async def check(self) -> None:
-        """Raises while the model cannot be reached; without a model there is nothing to reach."""
-        if self._scorer is not None:
-            await self._scorer.check()
+        """A started reranker can always answer: without its model candidates keep their order."""
+
+    def dependencies(self) -> Mapping[str, Check]:
+        return {"model": self._scorer.check} if self._scorer is not None else {}
 
     async def stop(self) -> None:
         if self._reranker is not None:

@@ -89,7 +89,8 @@ def open_channel(address: str, tls: TlsClient | None = None, max_message_megabyt
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # Despite its name this limits how long a connection attempt may take, TLS and HTTP/2 greeting included.
+        ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.max_receive_message_length", max_message_megabytes << 20),
         ("grpc.max_send_message_length", max_message_megabytes << 20),
     ]
@@ -106,7 +107,8 @@ async def invoke(
 ) -> Any:
     """The answer of another service within what is left of the caller's deadline, or an error of our tree.
 
-    `stage` names the work in errors: what cannot finish is not started.
+    `stage` names the work in errors. With `wait_for_ready` a call without a connection waits for one until its
+    deadline; otherwise it fails with Unavailable as soon as connecting fails.
     """
     seconds = min(deadlines.budget(stage), at_most)
     timeout = None if math.isinf(seconds) else seconds

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha import reflection
 
 from citewell.runtime.errors import CitewellError
+from citewell.runtime.health import Check, Dependencies, Health
 from citewell.runtime.interceptors import CallInterceptor
 from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings
 from citewell.runtime.telemetry import Telemetry, logger
 from citewell.runtime.tls import server_credentials
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 HEALTH_INTERVAL_SECONDS = 2.0
 
 
@@ -35,10 +32,13 @@ class Service(Protocol):
         """Adds its handlers."""
 
     async def start(self) -> None:
-        """Opens stores, warms models. Until it returns, health says NOT_SERVING."""
+        """Opens stores, warms models. Until it returns, the process is alive but neither started nor ready."""
 
     async def check(self) -> None:
-        """Raises when it could not answer now, e.g. because a dependency is gone."""
+        """Raises when the service itself cannot answer. A dependency that is gone is no reason."""
+
+    def dependencies(self) -> Mapping[str, Check]:
+        """What it depends on, by name: each check raises while that cannot be used. Asked after start()."""
 
     async def stop(self) -> None:
         """Flushes and closes, after the last call has ended."""
@@ -73,7 +73,8 @@ class ServiceProcess:
 
     def __init__(self, name: str, settings: ServiceSettings, service: Service) -> None:
         self._name, self._settings, self._service = name, settings, service
-        self._health = health.HealthServicer()
+        self._health = Health(service.grpc_services)
+        self._ready: bool | None = None
         self._stopping = asyncio.Event()
         self.bound = asyncio.Event()
         """Set once `port` is known."""
@@ -88,13 +89,14 @@ class ServiceProcess:
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self.stop)
         server = self._open()
-        await self._set_health(NOT_SERVING)
+        await self._health.starting()
         await server.start()
         self.bound.set()
         try:
             if await self._until_stopped(self._service.start()):
+                await self._health.started()
                 logger.info("serving", host=self._settings.host, port=self.port)
-                await self._watch_health()
+                await self._until_stopped(self._watch())
         finally:
             await self._drain(server)
 
@@ -127,7 +129,7 @@ class ServiceProcess:
                 "is something listening there?"
             ) from None
         self._service.register(server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        self._health.register(server)
         names = (*self._service.grpc_services, "grpc.health.v1.Health", reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         return server
@@ -145,30 +147,31 @@ class ServiceProcess:
         await asyncio.gather(task, return_exceptions=True)
         return False
 
-    async def _watch_health(self) -> None:
-        serving: bool | None = None
-        while not self._stopping.is_set():
-            try:
-                await asyncio.wait_for(self._service.check(), HEALTH_INTERVAL_SECONDS * 5)
-                now, why = True, ""
-            except Exception as error:
-                now, why = False, f"{error}" or type(error).__name__
-            if now is not serving:
-                serving = now
-                await self._set_health(SERVING if now else NOT_SERVING)
-                logger.info("health", serving=now, why=why)
-            try:
-                await asyncio.wait_for(self._stopping.wait(), HEALTH_INTERVAL_SECONDS)
-            except TimeoutError:
-                continue
+    async def _watch(self) -> None:
+        """Keeps readiness and the dependencies' metric up to date until cancelled."""
+        dependencies = Dependencies(self._service.dependencies())
 
-    async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in ("", *self._service.grpc_services):
-            await self._health.set(service, status)
+        async def forever(look: Callable[[], Awaitable[None]]) -> None:
+            while True:
+                await look()
+                await asyncio.sleep(HEALTH_INTERVAL_SECONDS)
+
+        await asyncio.gather(forever(self._look), forever(dependencies.look))
+
+    async def _look(self) -> None:
+        try:
+            await asyncio.wait_for(self._service.check(), HEALTH_INTERVAL_SECONDS * 5)
+            ready, why = True, ""
+        except Exception as error:
+            ready, why = False, f"{error}" or type(error).__name__
+        if ready is not self._ready:
+            self._ready = ready
+            await self._health.ready(ready)
+            logger.info("health", ready=ready, why=why)
 
     async def _drain(self, server: grpc.aio.Server) -> None:
-        """Health first, so that no new call comes; then the calls in flight; then what the service holds."""
-        await self._set_health(NOT_SERVING)
+        """Says that it is not ready, lets calls in flight finish, then closes the service."""
+        await self._health.ready(False)
         logger.info("stopping")
         await asyncio.sleep(self._settings.drain_seconds)
         await server.stop(self._settings.grace_seconds)

@@ -1037,12 +1037,19 @@ class IndexView(_message.Message):
     DIMENSION_FIELD_NUMBER: _builtins.int
     SETTINGS_HASH_FIELD_NUMBER: _builtins.int
     SERVING_FIELD_NUMBER: _builtins.int
+    STORED_PAPERS_FIELD_NUMBER: _builtins.int
+    STORED_SPANS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     epoch: _builtins.str
     model_hash: _builtins.str
     dimension: _builtins.int
     settings_hash: _builtins.str
     serving: _builtins.bool
+    stored_papers: _builtins.int
+    """Points stored in this view, hidden ones too. The profiler compares them with its ledger: a view that has none,
+    or that is missing here, was lost.
+    """
+    stored_spans: _builtins.int
     def __init__(
         self,
         *,
@@ -1052,10 +1059,12 @@ class IndexView(_message.Message):
         dimension: _builtins.int = ...,
         settings_hash: _builtins.str = ...,
         serving: _builtins.bool = ...,
+        stored_papers: _builtins.int = ...,
+        stored_spans: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "epoch", b"epoch", "model_hash", b"model_hash", "name", b"name", "serving", b"serving", "settings_hash", b"settings_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "epoch", b"epoch", "model_hash", b"model_hash", "name", b"name", "serving", b"serving", "settings_hash", b"settings_hash", "stored_papers", b"stored_papers", "stored_spans", b"stored_spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
