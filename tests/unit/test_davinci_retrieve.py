@@ -10,13 +10,14 @@ import pytest
 
 from citewell.lab.dataset import NO_SPLIT
 from citewell.lab.davinci import retrieve
-from citewell.lab.davinci.retrieve import candidate_lists, leaky, sampled, training_data
+from citewell.lab.davinci.retrieve import candidate_lists, leaky, training_data
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.protocol import Mode, make_task
 from citewell.lab.retrieval import IdOrder
+from citewell.lab.sampling import sampled
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.profiles import normalised
 from tests.unit.davinci_world import write_dataset

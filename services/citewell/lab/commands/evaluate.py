@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,28 +12,33 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from citewell.corpora.readers import SPLITS
-from citewell.lab.commands.options import DEFAULT_CACHE, Cache, progress
+from citewell.lab.commands.options import (
+    DEFAULT_CACHE,
+    SEED,
+    Cache,
+    ContextTokens,
+    Data,
+    Encoder,
+    JsonOut,
+    PaperTokens,
+    Split,
+    TheMode,
+    failing_clearly,
+    progress,
+)
 from citewell.lab.commands.rerank import rerank
+from citewell.lab.commands.served import served, served_search
 from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare, source_of
 from citewell.lab.metrics import METRICS, Estimate, compare, estimate
-from citewell.lab.protocol import Leak, Mode, counts
+from citewell.lab.protocol import counts
 from citewell.lab.retrieval import Ranking, search
-from citewell.lab.served import compare_with_index
 from citewell.lab.vectors import import_vectors
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 app.command("rerank")(rerank)
-
-Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
-TheMode = Annotated[Mode, typer.Option("--mode", help="Which protocol the figures follow.")]
-Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.")]
-Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
-PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
-ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
-JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
-SEED = 2026
+app.command("served")(served)
+app.command("served-search")(served_search)
 
 
 @app.command("run")
@@ -58,7 +60,7 @@ def run(
 ) -> None:
     """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
-    with _failing_clearly(), progress() as on_progress:
+    with failing_clearly(), progress() as on_progress:
         experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
     console = Console()
@@ -84,42 +86,10 @@ def import_(
 ) -> None:
     """Takes over vectors made elsewhere, row by row of the data set's files, after encoding a sample to compare."""
     encoders = Encoding(encoder, paper_tokens, context_tokens).load()
-    with _failing_clearly():
+    with failing_clearly():
         for what, made_by in zip(("papers", "contexts"), encoders, strict=True):
             agreement = import_vectors(data, what, vectors, cache, made_by, source)
             typer.echo(f"{what}: a sample agrees to a cosine of {agreement:.5f} with {source_of(made_by)}")
-
-
-@app.command("served")
-def served(
-    data: Data,
-    mode: TheMode,
-    index: Annotated[str, typer.Option(help="Address of a running index service, host:port.")],
-    split: Split = "validation",
-    sample: Annotated[int, typer.Option(min=1, help="Queries to compare, drawn with a fixed seed.")] = 200,
-    depth: Annotated[int, typer.Option(min=1, max=3000, help="How far down the rankings are compared.")] = 300,
-    repeats: Annotated[int, typer.Option(min=0, help="How often one request is sent again.")] = 100,
-    encoder: Encoder = DEFAULT_ENCODER,
-    paper_tokens: PaperTokens = 0,
-    context_tokens: ContextTokens = 0,
-    cache: Cache = DEFAULT_CACHE,
-    json_out: JsonOut = None,
-) -> None:
-    """Compares the lab's rankings with those of a running index service, in a view of its own that is dropped again."""
-    with _failing_clearly(), progress() as on_progress:
-        experiment = prepare(data, split, mode, Encoding(encoder, paper_tokens, context_tokens), cache, on_progress)
-        queries = experiment.task.queries
-        drawn = np.sort(np.random.default_rng(SEED).choice(queries, min(sample, len(queries)), replace=False))
-        found = asyncio.run(compare_with_index(experiment, index, drawn, depth, repeats, on_progress))
-    typer.echo(
-        f"{found.queries} queries, top {found.depth}: {found.identical} rankings identical to the lab's, "
-        f"{found.equivalent} but for equal cosines; {found.milliseconds:.1f} ms a search\n"
-        f"one request sent {found.repeats} times more: {found.repeated} answers identical to the first"
-    )
-    if json_out:
-        json_out.write_text(json.dumps(asdict(found), indent=1))
-    if found.equivalent < found.queries or found.repeated < found.repeats:
-        raise typer.Exit(1)
 
 
 def _search(experiment: Experiment, name: str, on_progress: OnProgress) -> Ranking:
@@ -164,15 +134,3 @@ def _table(figures: dict[str, dict[str, object]], against: str) -> Table:
             f"{figure['seconds']:.0f}",
         )
     return table
-
-
-@contextmanager
-def _failing_clearly() -> Iterator[None]:
-    try:
-        yield
-    except Leak as leak:
-        typer.echo(f"The protocol is broken, no figures: {leak}", err=True)
-        raise typer.Exit(2) from None
-    except (ValueError, OSError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from None

@@ -11,9 +11,21 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
+from citewell.corpora.readers import SPLITS
 from citewell.lab.experiment import OnProgress
+from citewell.lab.protocol import Leak, Mode
+from citewell.runtime.errors import CitewellError
 
 Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")]
+Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
+TheMode = Annotated[Mode, typer.Option("--mode", help="Which protocol the figures follow.")]
+Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.")]
+Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
+PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
+ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
+JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
+SEED = 2026
+"""Of samples and resamplings where the command names none."""
 DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"
 
 
@@ -30,3 +42,16 @@ def progress(console: Console | None = None) -> Iterator[OnProgress]:
             bars.update(tasks[what], completed=done)
 
         yield on_progress
+
+
+@contextmanager
+def failing_clearly() -> Iterator[None]:
+    """Turns a broken protocol into exit code 2, and what the user can mend into 1, each with one line."""
+    try:
+        yield
+    except Leak as leak:
+        typer.echo(f"The protocol is broken, no figures: {leak}", err=True)
+        raise typer.Exit(2) from None
+    except (ValueError, OSError, CitewellError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None

@@ -17,14 +17,10 @@ from citewell.lab.experiment import SYSTEMS, Experiment
 from citewell.lab.knowledge import citations
 from citewell.lab.protocol import verify_rankings
 from citewell.lab.retrieval import BLOCK, eligible_scores
+from citewell.lab.sampling import sampled
 from citewell.lab.systems import System
 
 OnProgress = Callable[[str, int, int], None]
-
-
-def sampled(rows: Rows, count: int, seed: int) -> Rows:
-    """The first `count` of a seeded shuffle: a smaller sample is part of any larger one."""
-    return np.random.default_rng(seed).permutation(rows)[:count]
 
 
 def candidate_lists(
