@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from citewell.commands import topics
-from citewell.ingestion.logs.event_log import Claim, ClaimLost, Consumer, DeadLetter, LogBroken
+from citewell.ingestion.logs.event_log import Claim, ClaimLost, Consumer, LogBroken
 from citewell.ingestion.logs.kafka import member as kafka_member
 from citewell.ingestion.logs.kafka.log import KafkaLog
 from citewell.ingestion.logs.kafka.settings import KafkaSettings
@@ -271,19 +271,6 @@ async def test_an_event_too_large_is_refused_and_the_next_is_taken(kafka_broker:
             with pytest.raises(InvalidField):
                 await log.append("key", bytes(settings.most_message_megabytes << 20), {})
             await log.append("key", b"small", {})
-
-
-async def test_two_workers_bury_the_same_event_once(kafka_broker: KafkaBroker) -> None:
-    settings = fresh_topics(kafka_broker, 1)
-    async with opened(settings) as one, opened(settings) as two:
-        position = await one.append("key", b"poison", {"event-id": "e"})
-        [record] = await one.read(0, position.offset, position.offset + 1, 1)
-        letters = [DeadLetter(record, "e", "p", reason, "words", record.appended) for reason in ("FIRST", "SECOND")]
-        await asyncio.gather(one.bury(letters[0]), two.bury(letters[1]))
-        [found] = await one.dead_letters(None, 10)
-        assert [found] == await two.dead_letters(None, 10)
-        assert found in letters
-        assert await two.count_dead_letters() == 1
 
 
 def test_the_command_makes_and_checks_the_topics(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:

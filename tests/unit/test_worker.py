@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citewell.ingestion.logs.event_log import (
+    READ_BYTES,
     Claim,
     ClaimLost,
     DeadLetter,
@@ -68,7 +69,7 @@ class MemoryLog:
     async def partitions(self, group: str) -> list[PartitionState]:
         raise NotImplementedError
 
-    async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
+    async def read(self, partition: int, first: int, end: int, most: int, most_bytes: int = READ_BYTES) -> list[Record]:
         raise NotImplementedError
 
     async def offset_at(self, partition: int, when: datetime) -> int:
@@ -79,9 +80,10 @@ class MemoryLog:
         self.members += 1
         return MemoryConsumer(self)
 
-    async def bury(self, letter: DeadLetter) -> None:
-        self.faults.strike()
-        self.letters.setdefault(letter.record.position, letter)
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        for letter in letters:
+            self.faults.strike()
+            self.letters.setdefault(letter.record.position, letter)
 
     async def dead_letters(self, after: LogPosition | None, most: int) -> list[DeadLetter]:
         raise NotImplementedError

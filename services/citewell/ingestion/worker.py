@@ -172,7 +172,9 @@ class Worker:
         event_id, paper_id = self._ledger.names(record)
         message = f"applying it alone exceeded the ledger's time {self._pace.most_timeouts} times"
         logger.error("dead letter", position=str(record.position), reason=ApplyTimedOut.default_reason)
-        await self._log.bury(DeadLetter(record, event_id, paper_id, ApplyTimedOut.default_reason, message, self._now()))
+        await self._log.bury(
+            [DeadLetter(record, event_id, paper_id, ApplyTimedOut.default_reason, message, self._now())]
+        )
 
     async def _failed(self, partition: int | None, error: Exception, failures: int) -> int:
         """Waits longer after every failure in a row; the failures so far."""
@@ -200,14 +202,15 @@ class Worker:
         letters = {letter.record.position: letter for letter in await self._log.find_dead_letters(positions)}
         alive = [record for record in records if record.position not in letters]
         judged = await self._ledger.apply(alive) if alive else []
+        died = []
         for record, verdict in zip(alive, judged, strict=True):
             metrics.delivered.add(1, {"outcome": verdict.outcome.value})
             if verdict.outcome is Outcome.DEAD:
-                letter = DeadLetter(
-                    record, verdict.event_id, verdict.paper_id, verdict.reason, verdict.message, self._now()
-                )
-                await self._log.bury(letter)
-                letters[record.position] = letter
+                names = verdict.event_id, verdict.paper_id, verdict.reason, verdict.message
+                died.append(DeadLetter(record, *names, self._now()))
+        if died:
+            await self._log.bury(died)
+        letters |= {letter.record.position: letter for letter in died}
         if letters:
             faults.point("during-dead-letter")
             await self._ledger.record_dead(list(letters.values()))

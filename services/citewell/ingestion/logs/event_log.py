@@ -9,12 +9,15 @@ whose work is stuck is simply not fetched from; an adapter that is pushed to (Ka
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.scholarly.positions import LogPosition
+
+READ_BYTES = 8 << 20
+"""What one read of a range returns at most, if it is not told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ class DeadLetter:
     reason: str
     message: str
     recorded: datetime
+
+
+def without_value(letter: DeadLetter) -> DeadLetter:
+    """The letter as it is listed: values may be large."""
+    return replace(letter, record=replace(letter.record, value=b""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +126,11 @@ class EventLog(Protocol):
     async def partitions(self, group: str) -> list[PartitionState]:
         """Every partition's state, as a group sees it, in order."""
 
-    async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
-        """Up to `most` records of first ≤ offset < end, in order, outside of any group. LogBroken if they are gone."""
+    async def read(self, partition: int, first: int, end: int, most: int, most_bytes: int = READ_BYTES) -> list[Record]:
+        """The records of first ≤ offset < end, in order, as many as both limits allow but at least one if there is one.
+
+        Belongs to no group. LogBroken if they are gone.
+        """
 
     async def offset_at(self, partition: int, when: datetime) -> int:
         """The first offset appended at `when` or later; the end offset if there is none."""
@@ -127,11 +138,11 @@ class EventLog(Protocol):
     async def join(self, group: str) -> Consumer:
         """A new member of the group."""
 
-    async def bury(self, letter: DeadLetter) -> None:
-        """Answers when the dead letter is durable. One for a source position: the first stays."""
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        """Answers when the dead letters are durable. A position has one letter: the first stays."""
 
     async def dead_letters(self, after: LogPosition | None, most: int) -> list[DeadLetter]:
-        """Up to `most`, in order of their source positions, after that one."""
+        """Up to `most`, in order of their source positions, after that one. Their records' values are left out."""
 
     async def find_dead_letters(self, positions: Sequence[LogPosition]) -> list[DeadLetter]:
         """Those of these source positions that are dead letters, in the order asked."""

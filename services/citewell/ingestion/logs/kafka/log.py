@@ -7,30 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, PartitionState, Record
+from citewell.ingestion.logs.event_log import READ_BYTES, DeadLetter, LogBroken, PartitionState, Record, without_value
 from citewell.ingestion.logs.kafka.calls import (
     BlockingCalls,
     GiveUp,
-    await_broker,
     end_process,
     in_our_words,
     patiently,
     translated,
 )
+from citewell.ingestion.logs.kafka.dead_letters import DeadLetters, headers_of
 from citewell.ingestion.logs.kafka.member import KafkaMember
+from citewell.ingestion.logs.kafka.reader import KafkaReader
 from citewell.ingestion.logs.kafka.settings import KafkaSettings, milliseconds
-from citewell.runtime.errors import Overloaded
+from citewell.runtime.errors import InvalidField, Overloaded
+from citewell.runtime.telemetry import logger
 from citewell.scholarly.positions import LogPosition
 
 T = TypeVar("T")
@@ -42,8 +44,6 @@ BATCH_BYTES = 1 << 20
 """An event with its vectors is larger than the client's default, by which each would be a request of its own."""
 MOST_BLOCKED_MILLISECONDS = 1_000
 """An append waits for so long for a broker to appear, and with it those behind it."""
-_DEAD = "citewell-dead-"
-"""Prefix of the headers that a dead letter carries beside those of its record."""
 
 
 class KafkaLog:
@@ -61,10 +61,10 @@ class KafkaLog:
         self._calls = BlockingCalls("kafka-read", settings.stuck_seconds, give_up)
         self._producer: Any = None
         self._admin: Any = None
-        self._reader: Any = None
-        self._dead: dict[LogPosition, int] = {}
-        """Where in its topic each dead letter lies."""
-        self._dead_read = 0
+        self._reader: KafkaReader
+        self._dead: DeadLetters
+        self._open: list[Any] = []
+        """The clients to be closed in the end, except the producer."""
 
     @property
     def log_id(self) -> str:
@@ -75,17 +75,12 @@ class KafkaLog:
 
     def _connect(self) -> None:
         settings, client = self._settings, self._settings.client()
-        self._reader = KafkaConsumer(
-            **client,
-            auto_offset_reset="none",
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-            max_partition_fetch_bytes=settings.most_message_megabytes << 20,
-        )
         try:
-            await_broker(self._reader, settings.request_seconds)
+            self._reader = KafkaReader(settings, self._record)
+            self._open.append(self._reader)
+            self._dead = DeadLetters(self._dead_topic, self._reader)
             self._admin = KafkaAdminClient(**client)
+            self._open.append(self._admin)
             described = {topic["name"]: topic for topic in self._admin.describe_topics([self._topic, self._dead_topic])}
             for name in (self._topic, self._dead_topic):
                 if not described.get(name, {}).get("partitions"):
@@ -129,10 +124,9 @@ class KafkaLog:
                 _abandon(self._producer)
 
     def _close_clients(self) -> None:
-        for client in (self._reader, self._admin):
-            if client is not None:
-                with suppress(KafkaError):
-                    client.close()
+        while self._open:
+            with suppress(KafkaError):
+                self._open.pop().close()
 
     # -- writing
 
@@ -209,32 +203,21 @@ class KafkaLog:
         found = self._admin.list_partition_offsets(dict.fromkeys(partitions or self._partitions, spec))
         return {each: int(at.offset) for each, at in found.items()}
 
-    async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
-        return await self._ask(
-            lambda: [
-                self._record(each)
-                for each in self._kafka_records(TopicPartition(self._topic, partition), first, end, most)
-            ]
-        )
+    async def read(self, partition: int, first: int, end: int, most: int, most_bytes: int = READ_BYTES) -> list[Record]:
+        return await self._ask(lambda: self._read(TopicPartition(self._topic, partition), first, end, most, most_bytes))
 
-    def _kafka_records(self, place: TopicPartition, first: int, end: int, most: int) -> list[Any]:
-        [earliest], [latest] = (
-            self._offsets(spec, place).values() for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-        )
-        if first < earliest:
+    def _read(self, place: TopicPartition, first: int, end: int, most: int, most_bytes: int) -> list[Record]:
+        if first < (earliest := self._reader.first(place)):
             raise LogBroken(f"{place.topic} partition {place.partition} begins at {earliest}: {first} is gone")
-        end = min(end, latest, first + most)
-        records: list[Any] = []
-        if first >= end:
-            return records
-        self._reader.assign([place])
-        self._reader.seek(place, first)
-        waits = 0
-        while (at := self._reader.position(place)) < end:
-            polled = self._reader.poll(timeout_ms=milliseconds(self._settings.request_seconds), max_records=end - at)
-            if not polled and (waits := waits + 1) > 1:
-                raise KafkaTimeoutError(f"{place.topic} partition {place.partition} does not deliver {at}")
-            records += (record for record in polled.get(place, ()) if record.offset < end)
+        records: list[Record] = []
+        for each in self._reader.records(place, first, min(end, self._reader.end(place))):
+            record = self._record(each)
+            most_bytes -= len(record.value)
+            if records and most_bytes < 0:
+                break
+            records.append(record)
+            if len(records) == most:
+                break
         return records
 
     def _record(self, record: Any) -> Record:
@@ -262,57 +245,36 @@ class KafkaLog:
 
     # -- dead letters
 
-    async def bury(self, letter: DeadLetter) -> None:
-        if letter.record.position in await self._ask(self._catch_up):
-            return
-        record = letter.record
-        headers = [(name, text.encode()) for name, text in record.headers.items()]
-        headers += [(_DEAD + name, text.encode()) for name, text in _told(letter)]
-        await self._send(self._dead_topic, record.key.encode(), record.value, headers)
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        positions = await self._ask(self._dead.positions)
+        await asyncio.gather(*(self._bury(each) for each in letters if each.record.position not in positions))
+
+    async def _bury(self, letter: DeadLetter) -> None:
+        key, value, headers = letter.record.key.encode(), letter.record.value, headers_of(letter)
+        try:
+            await self._send(self._dead_topic, key, value, headers)
+        except InvalidField:  # with more headers than its record, a letter may be too large where the record is not
+            logger.warning("dead letter without its value", position=str(letter.record.position), size=len(value))
+            await self._send(self._dead_topic, key, b"", headers)
 
     async def dead_letters(self, after: LogPosition | None, most: int) -> list[DeadLetter]:
         def read() -> list[DeadLetter]:
-            later = sorted(position for position in self._catch_up() if after is None or position > after)
-            return list(self._letters(later[:most]))
+            later = sorted(position for position in self._dead.positions() if after is None or position > after)[:most]
+            letters = self._dead.read(later)
+            return [without_value(letters[position]) for position in later]
 
         return await self._ask(read)
 
     async def find_dead_letters(self, positions: Sequence[LogPosition]) -> list[DeadLetter]:
-        return await self._ask(lambda: list(self._letters([each for each in positions if each in self._catch_up()])))
+        def find() -> list[DeadLetter]:
+            known = self._dead.positions()
+            letters = self._dead.read([position for position in positions if position in known])
+            return [letters[position] for position in positions if position in letters]
+
+        return await self._ask(find)
 
     async def count_dead_letters(self) -> int:
-        return len(await self._ask(self._catch_up))
-
-    def _catch_up(self) -> dict[LogPosition, int]:
-        """Every source position that has a dead letter, and where its first lies in their topic's one partition."""
-        place = TopicPartition(self._dead_topic, 0)
-        for record in self._kafka_records(
-            place, self._dead_read, self._offsets(OffsetSpec.LATEST, place)[place], MOST_WAITING
-        ):
-            self._dead.setdefault(self._letter(record).record.position, record.offset)
-            self._dead_read = record.offset + 1
-        return self._dead
-
-    def _letters(self, positions: Sequence[LogPosition]) -> Iterator[DeadLetter]:
-        place = TopicPartition(self._dead_topic, 0)
-        for position in positions:
-            at = self._dead[position]
-            [record] = self._kafka_records(place, at, at + 1, 1)
-            yield self._letter(record)
-
-    def _letter(self, record: Any) -> DeadLetter:
-        buried = self._record(record)
-        told = {name.removeprefix(_DEAD): text for name, text in buried.headers.items() if name.startswith(_DEAD)}
-        headers = {name: text for name, text in buried.headers.items() if not name.startswith(_DEAD)}
-        position = LogPosition(told["log-id"], int(told["partition"]), int(told["offset"]))
-        return DeadLetter(
-            Record(position, buried.key, buried.value, headers, datetime.fromisoformat(told["appended"])),
-            told["event-id"],
-            told["paper-id"],
-            told["reason"],
-            told["message"],
-            datetime.fromisoformat(told["recorded"]),
-        )
+        return len(await self._ask(self._dead.positions))
 
 
 def _abandon(producer: Any) -> None:
@@ -324,18 +286,3 @@ def _abandon(producer: Any) -> None:
 
 def _identity(described: Mapping[str, Any]) -> str:
     return str(described["topic_id"]).replace("-", "")
-
-
-def _told(letter: DeadLetter) -> list[tuple[str, str]]:
-    position = letter.record.position
-    return [
-        ("log-id", position.log_id),
-        ("partition", str(position.partition)),
-        ("offset", str(position.offset)),
-        ("appended", letter.record.appended.isoformat()),
-        ("event-id", letter.event_id),
-        ("paper-id", letter.paper_id),
-        ("reason", letter.reason),
-        ("message", letter.message),
-        ("recorded", letter.recorded.isoformat()),
-    ]

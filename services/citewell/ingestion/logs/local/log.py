@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from citewell.ingestion.logs.event_log import DeadLetter, LogBroken, PartitionState, Record
+from citewell.ingestion.logs.event_log import READ_BYTES, DeadLetter, LogBroken, PartitionState, Record
 from citewell.ingestion.logs.local.consumer import LocalConsumer
 from citewell.ingestion.logs.local.database import Database
 from citewell.runtime.errors import FailedPrecondition, Overloaded
@@ -184,8 +184,10 @@ class LocalLog:
 
         return await self._reading.run(states)
 
-    async def read(self, partition: int, first: int, end: int, most: int) -> list[Record]:
-        return await self._reading.run(partial(self._records, partition=partition, first=first, end=end, most=most))
+    async def read(self, partition: int, first: int, end: int, most: int, most_bytes: int = READ_BYTES) -> list[Record]:
+        return await self._reading.run(
+            partial(self._records, partition=partition, first=first, end=end, most=most, most_bytes=most_bytes)
+        )
 
     async def records_from(self, partition: int, first: int, most: int, most_bytes: int) -> list[Record]:
         """The records from `first` on, as many as both limits allow but at least one; LogBroken if `first` is gone."""
@@ -201,7 +203,7 @@ class LocalLog:
         first: int,
         end: int | None,
         most: int,
-        most_bytes: int = 1 << 62,
+        most_bytes: int,
     ) -> list[Record]:
         rows = db.execute(
             f'SELECT {_RECORD} FROM records WHERE partition = ? AND "offset" >= ? AND "offset" < ? '
@@ -268,42 +270,44 @@ class LocalLog:
             write=True,
         )
 
-    async def bury(self, letter: DeadLetter) -> None:
-        position = letter.record.position
-        row = (
-            *(position.partition, position.offset, letter.event_id, letter.paper_id, letter.reason, letter.message),
-            _microseconds(letter.recorded),
-        )
+    async def bury(self, letters: Sequence[DeadLetter]) -> None:
+        rows = [
+            (
+                *(each.record.position.partition, each.record.position.offset),
+                *(each.event_id, each.paper_id, each.reason, each.message, _microseconds(each.recorded)),
+            )
+            for each in letters
+        ]
         await self._appending.run(
-            lambda db: db.execute("INSERT OR IGNORE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?)", row), write=True
+            lambda db: db.executemany("INSERT OR IGNORE INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?)", rows),
+            write=True,
         )
 
     async def dead_letters(self, after: LogPosition | None, most: int) -> list[DeadLetter]:
         start = (after.partition, after.offset) if after else (-1, -1)
-        return await self._letters('(partition, "offset") > (?, ?)', start, most)
+        later = '(partition, "offset") > (?, ?)'
+        return await self._reading.run(lambda db: self._letters(db, later, start, most, value="x''"))
 
     async def find_dead_letters(self, positions: Sequence[LogPosition]) -> list[DeadLetter]:
-        found: list[DeadLetter] = []
-        for position in positions:
-            if position.log_id == self._log_id:
-                found += await self._letters(
-                    '(partition, "offset") = (?, ?)', (position.partition, position.offset), most=1
-                )
-        return found
+        own = [(each.partition, each.offset) for each in positions if each.log_id == self._log_id]
+        exactly = '(partition, "offset") = (?, ?)'
+        return await self._reading.run(
+            lambda db: [letter for place in own for letter in self._letters(db, exactly, place, 1)]
+        )
 
-    async def _letters(self, condition: str, values: tuple[int, int], most: int) -> list[DeadLetter]:
-        def select(db: sqlite3.Connection) -> list[DeadLetter]:
-            rows = db.execute(
-                f'SELECT {_RECORD}, {_LETTER} FROM dead_letters JOIN records USING (partition, "offset") '
-                f'WHERE {condition} ORDER BY partition, "offset" LIMIT ?',
-                (*values, most),
-            )
-            return [
-                DeadLetter(self._record(row[:6]), row[6], row[7], row[8], row[9], _from_microseconds(row[10]))
-                for row in rows
-            ]
-
-        return await self._reading.run(select)
+    def _letters(
+        self, db: sqlite3.Connection, condition: str, place: tuple[int, int], most: int, value: str = "value"
+    ) -> list[DeadLetter]:
+        rows = db.execute(
+            f'SELECT partition, "offset", key, {value}, headers, appended, {_LETTER} '
+            f'FROM dead_letters JOIN records USING (partition, "offset") '
+            f'WHERE {condition} ORDER BY partition, "offset" LIMIT ?',
+            (*place, most),
+        )
+        return [
+            DeadLetter(self._record(row[:6]), row[6], row[7], row[8], row[9], _from_microseconds(row[10]))
+            for row in rows
+        ]
 
     async def count_dead_letters(self) -> int:
         return await self._reading.run(lambda db: int(db.execute("SELECT count(*) FROM dead_letters").fetchone()[0]))
