@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from citewell import __version__
-from citewell.commands.failing import fail
+from citewell.commands.failing import EXIT_CODES, WRONG_USAGE, fail
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.settings import UnknownSetting
 
@@ -30,22 +30,26 @@ def _of_the_lab(help: str) -> Entry:
 
 
 COMMANDS = {
-    "up": Entry("Starts the five services on this machine and watches over them."),
-    "down": Entry("Stops them, the public one first."),
-    "status": Entry("Tells whether they serve, where, and what they hold."),
-    "demo": Entry("Shows the whole system at work on an invented corpus, and stops everything again."),
-    "recommend": Entry("Recommends what to cite at a marked place, and says why."),
-    "manuscript": Entry("Shows what to cite at each open place of a draft, and writes it into a copy."),
-    "publish": Entry("Publishes papers or retractions, one JSON object a line."),
-    "load": Entry("Loads a corpus of papers and citation contexts from files."),
-    "demo-corpus": Entry("Invents a corpus whose right answers are known."),
-    "doctor": Entry("Checks the environment, and profiles against the ledger."),
-    "rebuild": Entry("Fills a second view (another encoder, other α and β) while the first one serves."),
-    "topics": Entry("Creates or checks the Kafka topics."),
-    "service-config": Entry("Prints the gRPC service config that clients should use."),
-    "evaluate": _of_the_lab("Measures retrieval and reranking on a data set."),
-    "train": _of_the_lab("Trains the reranker."),
-    "export": _of_the_lab("Exports a trained reranker for serving."),
+    "up": Entry("Start the five services on this machine and watch over them."),
+    "down": Entry("Stop the services that `up` started."),
+    "status": Entry("Show which services serve, where, and what they hold."),
+    "demo": Entry("Show the whole system at work on an invented corpus, and stop everything again."),
+    "recommend": Entry("Recommend what to cite at a marked place, and say why."),
+    "explain": Entry("Explain why one paper stands where it stands for a query."),
+    "manuscript": Entry("Show what to cite at each open place of a draft, and write it into a copy."),
+    "publish": Entry("Publish papers or retractions, one JSON object per line."),
+    "load": Entry("Load a corpus of papers and citation contexts from files."),
+    "demo-corpus": Entry("Invent a corpus whose right answers are known."),
+    "doctor": Entry("Check the environment, and the profiles against the ledger."),
+    "rebuild": Entry("Fill a second view (another encoder, other α and β) while the first one serves; switch; drop."),
+    "dead-letters": Entry("List events that can never be applied, and publish them again."),
+    "replay": Entry("Deliver a range of the log again."),
+    "restore": Entry("Adopt a ledger that was restored from a backup."),
+    "topics": Entry("Create or check the Kafka topics."),
+    "service-config": Entry("Print the gRPC service config that clients should use."),
+    "evaluate": _of_the_lab("Measure retrieval and reranking on a data set."),
+    "train": _of_the_lab("Train the reranker."),
+    "export": _of_the_lab("Export a trained reranker for serving."),
 }
 
 
@@ -74,7 +78,7 @@ def _load(name: str, entry: Entry) -> Any:
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer()
-        app.command(help=entry.help)(getattr(module, module_name))
+        app.command()(getattr(module, module_name))
     app._add_completion = False  # a subcommand has none of its own
     return typer.main.get_command(app)
 
@@ -82,7 +86,7 @@ def _load(name: str, entry: Entry) -> Any:
 app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, epilog=EXIT_CODES)
 def _citewell(version: bool = typer.Option(False, "--version", help="Prints the version.")) -> None:
     """Tells a writer what to cite at a marked place in a draft, shows why, and stays current as papers appear."""
     if version:
@@ -101,7 +105,7 @@ def main() -> None:
         entry = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), Entry(""))
         fail(f"the package {error.name!r} is not installed: pip install 'citewell[{entry.extra}]'")
     except UnknownSetting as error:
-        fail(str(error), 2)
+        fail(str(error), WRONG_USAGE)
 
 
 if __name__ == "__main__":

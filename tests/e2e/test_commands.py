@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from citewell.client import AsyncCitewell, Citewell, CitewellError, InvalidField, Options, Query, Recommendation
 from citewell.commands.stack import SERVICES, State, alive
 from tests.e2e.conftest import Running
 from tests.servers.missing import missing
@@ -45,6 +47,48 @@ def test_recommend_explains_itself(running: Running) -> None:
     as_json = citewell("recommend", "--json", "--address", address, "-k", "3", stdin=query.context)
     items = json.loads(as_json.stdout)["items"]
     assert [item["rank"] for item in items] == [1, 2, 3]
+
+
+def test_explain_tells_of_any_paper(running: Running) -> None:
+    query = running.queries[0].query
+    asked = [query.context, "--title", query.title, "--address", running.stack.addresses["recommender"]]
+    paper_id = json.loads(citewell("recommend", "--json", *asked).stdout)["items"][3]["paper"]["id"]
+    told = citewell("explain", paper_id, *asked)
+    assert told.returncode == 0, told.stderr
+    assert "retrieval #" in told.stdout
+    assert "from what others said of it" in told.stdout
+    assert json.loads(citewell("explain", paper_id, "--json", *asked).stdout)["item"]["paper"]["id"] == paper_id
+    unknown = citewell("explain", "nobody's", *asked)
+    assert unknown.returncode == 1
+    assert "nobody's" in unknown.stderr
+
+
+def test_the_client_answers_blocking_and_with_asyncio(running: Running) -> None:
+    asked = running.queries[0].query
+    query, wrong = Query(asked.context, asked.title, asked.abstract), Query("no marker")
+    address, options = running.stack.addresses["recommender"], Options(top_k=3, rerank=False, exact=True)
+    with Citewell(address) as client:
+        answer = client.recommend(query, options)
+        batch = client.recommend_batch([query, wrong], options)
+        explained = client.explain(query, answer.items[2].paper.id, options)
+        with pytest.raises(InvalidField, match="TARGETCIT") as refused:
+            client.recommend(wrong)
+    assert (refused.value.field, refused.value.reason) == ("query.context", "MARKER_COUNT")
+    assert [item.rank for item in answer.items] == [1, 2, 3]
+    assert answer.items[0].paper.title == running.publications[answer.items[0].paper.id].title
+    assert answer.snapshot.exact
+    assert answer.timings["total"] > 0
+    assert isinstance(batch[0], Recommendation)
+    assert [item.paper.id for item in batch[0].items] == [item.paper.id for item in answer.items]
+    assert isinstance(batch[1], CitewellError)
+    assert batch[1].reason == "MARKER_COUNT"
+    assert explained.item.paper == answer.items[2].paper
+
+    async def ask() -> Recommendation:
+        async with AsyncCitewell(address) as client:
+            return await client.recommend(query, options)
+
+    assert asyncio.run(ask()).items == answer.items
 
 
 def test_an_error_is_one_readable_line(running: Running) -> None:

@@ -20,7 +20,7 @@ from citewell.recommender.ports import (
     SearchCall,
     Vector,
 )
-from citewell.recommender.queries import AsOf, Options
+from citewell.recommender.queries import Options
 from citewell.recommender.recommend import Limits, Recommender
 from citewell.runtime.errors import (
     CitewellError,
@@ -34,7 +34,7 @@ from citewell.runtime.errors import (
 )
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper, SearchFilter
-from citewell.scholarly.queries import Query
+from citewell.scholarly.queries import AsOf, Query
 
 QUERY = Query("as TARGETCIT has shown", "a draft")
 

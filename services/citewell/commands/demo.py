@@ -15,20 +15,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from citewell.commands.calls import channel_to, run
+from citewell.client import Citewell, Options, Publication, Query, SearchFilter
+from citewell.commands.asking import print_item
+from citewell.commands.calls import Target
 from citewell.commands.failing import fail
-from citewell.commands.load import load
-from citewell.commands.recommend import ask, print_answer
+from citewell.commands.load import LOAD_SECONDS, load_corpus
+from citewell.commands.recommend import print_answer
 from citewell.commands.stack import Stack, StackError, choose_ports
 from citewell.demo.corpus import write
-from citewell.ingestion.v1 import ingestion_pb2
-from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
-from citewell.recommender.v1 import recommender_pb2 as messages
-from citewell.runtime.channels import invoke
-from citewell.scholarly.contexts import TARGET
+from citewell.scholarly.contexts import TARGET, CitationMarker, Passage
 from citewell.scholarly.dates import PartialDate
-from citewell.types.messages import date_to_message
-from citewell.types.v1 import publication_pb2
 
 QUESTIONS = 3
 SHOWN = 3
@@ -43,15 +39,15 @@ console = Console(highlight=False)
 class Question:
     """A held-out context, and what its author cited there."""
 
-    request: messages.RecommendRequest
+    query: Query
+    options: Options
     answers: frozenset[str]
 
     @staticmethod
     def of(record: dict[str, Any]) -> Question:
-        query = messages.Query(context=record["context"], title=record["title"], abstract=record["abstract"])
-        options = messages.Options(top_k=DEEP)
-        options.filter.published_before.CopyFrom(date_to_message(PartialDate.parse(record["published_before"])))
-        return Question(messages.RecommendRequest(query=query, options=options), frozenset(record["answers"]))
+        query = Query(record["context"], record["title"], record["abstract"])
+        before = SearchFilter(published_before=PartialDate.parse(record["published_before"]))
+        return Question(query, Options(top_k=DEEP, filter=before), frozenset(record["answers"]))
 
 
 def demo(
@@ -74,8 +70,11 @@ def demo(
             for service, address in stack.addresses.items():
                 console.print(f"{service:<12} {address} serving")
             console.rule("A corpus")
-            load(folder / "corpus", split="train", data=folder, address=stack.addresses["profiler"])
-            _questions(folder / "corpus" / "queries.jsonl", stack.addresses)
+            target = Target(folder, stack.addresses["profiler"], timeout=LOAD_SECONDS)
+            console.print(load_corpus(target, folder / "corpus", "train"))
+            addresses = stack.addresses
+            with Citewell(addresses["recommender"], ingestion=addresses["ingestion"], timeout=60.0) as citewell:
+                _questions(folder / "corpus" / "queries.jsonl", citewell)
         except StackError as error:
             fail(str(error))
         finally:
@@ -83,62 +82,44 @@ def demo(
     console.print(f"everything is stopped; {time.monotonic() - started:.0f} s in all")
 
 
-def _questions(file: Path, addresses: dict[str, str]) -> None:
+def _questions(file: Path, citewell: Citewell) -> None:
     with file.open(encoding="utf-8") as lines:
         drafts = groupby(map(json.loads, lines), key=itemgetter("citing_id"))
         chosen = [Question.of(next(places)) for _, places in islice(drafts, QUESTIONS)]
     for number, question in enumerate(chosen, 1):
         console.rule(f"Question {number} of {QUESTIONS}")
-        console.print(f"[italic]{escape(question.request.query.context)}[/italic]\n")
-        answer = run(ask(question.request, Path(), addresses["recommender"]), 60)
+        console.print(f"[italic]{escape(question.query.context)}[/italic]\n")
+        answer = citewell.recommend(question.query, question.options)
+        print_answer(answer, console, SHOWN)
         right = [item.rank for item in answer.items if item.paper.id in question.answers]
-        print_answer(_first(answer, SHOWN), console)
-        console.print(
-            f"what was cited there is at rank {right[0]}\n" if right else "what was cited there was not found\n"
-        )
+        console.print(f"what was cited there is {f'at rank {right[0]}' if right else 'not among them'}\n")
     console.rule("A publication changes an answer")
-    _publish_and_ask_again(chosen[-1].request.query, addresses)
+    _publish_and_ask_again(chosen[-1].query, citewell)
 
 
-def _first(answer: messages.RecommendResponse, count: int) -> messages.RecommendResponse:
-    shown = messages.RecommendResponse()
-    shown.CopyFrom(answer)
-    del shown.items[count:]
-    return shown
-
-
-def _publish_and_ask_again(query: messages.Query, addresses: dict[str, str]) -> None:
-    request = messages.RecommendRequest(query=query, options=messages.Options(top_k=DEEP))
-    items = run(ask(request, Path(), addresses["recommender"]), 60).items
+def _publish_and_ask_again(query: Query, citewell: Citewell) -> None:
+    items = citewell.recommend(query, Options(top_k=DEEP)).items
     before = items[min(FROM_RANK, len(items)) - 1]
-    request.options.min_watermark.append(run(_publish(query, before.paper.id, addresses["ingestion"]), 60))
+    receipt = citewell.publish(_citing(query, before.paper.id))
     started = time.monotonic()
-    items = run(ask(request, Path(), addresses["recommender"]), 60).items
+    items = citewell.recommend(query, Options(top_k=DEEP, min_watermark=(receipt.token,))).items
     seconds = time.monotonic() - started
     console.print(f"a new paper says this of {escape(before.paper.id)}, at rank {before.rank} for the last question:\n")
-    after = [item for item in items if item.paper.id == before.paper.id]
-    if not after:
+    after = next((item for item in items if item.paper.id == before.paper.id), None)
+    if after is None:
         fail(f"{before.paper.id} left the answer, though one more paper cites it")
-    print_answer(messages.RecommendResponse(items=after), console)
-    console.print(
-        f"rank {before.rank} before, rank {after[0].rank} after; searchable and answered in {seconds:.2f} s\n"
-    )
+    print_item(after, console)
+    console.print(f"rank {before.rank} before, rank {after.rank} after; searchable and answered in {seconds:.2f} s\n")
 
 
-async def _publish(query: messages.Query, cited_id: str, address: str) -> str:
-    """The token of a new paper that cites another where the question has its gap."""
-    gap = query.context.index(TARGET)
-    marker = publication_pb2.CitationMarker(offset=gap, length=len(TARGET), reference_ids=[cited_id])
-    publication = publication_pb2.Publication(
+def _citing(query: Query, cited_id: str) -> Publication:
+    """A new paper that cites another where the question has its gap."""
+    marker = CitationMarker(query.context.index(TARGET), len(TARGET), (cited_id,))
+    return Publication(
         paper_id="demo-just-published",
         revision=1,
         title=query.title,
         abstract=query.abstract,
-        published=date_to_message(PartialDate(2025, 7, 1)),
-        passages=[publication_pb2.Passage(text=query.context, markers=[marker])],
+        published=PartialDate(2025, 7, 1),
+        passages=(Passage(query.context, (marker,)),),
     )
-    async with channel_to("ingestion", address=address) as channel:
-        request = ingestion_pb2.PublishRequest(publication=publication)
-        answer = await invoke(IngestionServiceStub(channel).Publish, request, "publish")
-        token: str = answer.token
-        return token

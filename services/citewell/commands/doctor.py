@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.json_format import MessageToJson
 
-from citewell.commands.calls import AddressOption, DataOption, TimeoutOption, channel_to, run
+from citewell.commands.calls import DataOption, JsonOption, Target, calls_services
+from citewell.commands.failing import FAILED
 from citewell.commands.stack import DEFAULT_DATA
 from citewell.profiler.v1 import ledger_pb2 as messages
 from citewell.profiler.v1.ledger_pb2_grpc import LedgerServiceStub
@@ -49,7 +51,7 @@ def environment(context: typer.Context, data: DataOption = DEFAULT_DATA) -> None
     typer.echo(f"{'disk':<18} {free / 1e9:.1f} GB free{'' if free >= _LEAST_FREE_BYTES else ': too little'}")
     typer.echo(f"{'python':<18} {sys.version.split()[0]}")
     if problems:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _existing(path: Path) -> Path:
@@ -58,25 +60,28 @@ def _existing(path: Path) -> Path:
 
 
 @app.command()
+@calls_services(timeout=3600.0)
 def profiles(
+    target: Target,
     sample: Annotated[int, typer.Option(min=0, help="How many papers to check; 0 = all.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Which sample.")] = 0,
     repair: Annotated[bool, typer.Option("--repair", help="Put right what is found.")] = False,
-    data: DataOption = DEFAULT_DATA,
-    address: AddressOption = "",
-    timeout: TimeoutOption = 3600.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Recomputes profiles from the ledger's citations and compares sums and index; ends with code 1 on a fault left."""
     request = messages.CheckProfilesRequest(sample=sample, seed=seed, repair=repair)
 
     async def call() -> messages.CheckProfilesResponse:
-        async with channel_to("profiler", data, address) as channel:
+        async with target.channel("profiler") as channel:
             answer: messages.CheckProfilesResponse = await invoke(
                 LedgerServiceStub(channel).CheckProfiles, request, "check"
             )
             return answer
 
-    answer = run(call(), timeout)
+    answer = target.run(call())
+    if as_json:
+        typer.echo(MessageToJson(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+        raise typer.Exit(FAILED if len(answer.faults) > answer.repaired else 0)
     for fault in answer.faults[:20]:
         typer.echo(f"{fault.paper_id}: {fault.kind} {fault.detail}".rstrip())
     kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(each.kind for each in answer.faults).items())
@@ -85,4 +90,4 @@ def profiles(
         f"{answer.repaired:,} repaired"
     )
     if len(answer.faults) > answer.repaired:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)

@@ -1,12 +1,18 @@
-"""How a command ends when something is wrong: one line on standard error and an exit code."""
+"""How a command ends: exit codes, and one line on standard error when something is wrong."""
 
 from __future__ import annotations
 
 import sys
 from typing import NoReturn
 
+FAILED = 1
+"""A service refused or failed, or a check found faults."""
+WRONG_USAGE = 2
+"""An argument, an option or a setting is wrong; nothing was done."""
+EXIT_CODES = "Exit codes: 0 done, 1 failed or faults found, 2 wrong usage or settings."
 
-def fail(message: str, code: int = 1) -> NoReturn:
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
     """Ends the command with one line on standard error."""
     print(f"citewell: {message}", file=sys.stderr)
     raise SystemExit(code)

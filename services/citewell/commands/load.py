@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -22,14 +23,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from citewell.commands.calls import AddressOption, DataOption, address_of
-from citewell.commands.failing import fail
-from citewell.commands.stack import DEFAULT_DATA
+from citewell.client import AsyncCitewell
+from citewell.commands.calls import Target, calls_services
+from citewell.commands.failing import WRONG_USAGE, fail
+from citewell.commands.views import list_views
 from citewell.corpora.readers import SPLITS, Reject
 from citewell.corpora.spilling import Corpus, Loadable, input_hash
-from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
+from citewell.ingestion.v1 import ingestion_pb2
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
-from citewell.runtime.channels import from_rpc_error, invoke, open_channel
+from citewell.runtime.channels import invoke
 from citewell.runtime.errors import CitewellError
 from citewell.types.messages import event_to_message
 from citewell.types.v1 import publication_pb2
@@ -38,6 +40,9 @@ CHUNK_PUBLICATIONS, CHUNK_BYTES = 256, 8 << 20
 # One chunk is encoded while the one before it is written.
 IN_FLIGHT = 2
 LOOK_AGAIN_SECONDS = 0.5
+LOAD_SECONDS = 7 * 86_400.0
+"""A load takes as long as it takes; every chunk has a deadline of its own."""
+CHUNK_SECONDS = 600.0
 
 Taken = tuple[Counter[str], list[Reject]]
 """How many had which outcome, and those refused."""
@@ -58,13 +63,13 @@ class BulkRoad:
     """Straight to the ledger."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = ledger_pb2_grpc.LedgerServiceStub(channel)
+        self._channel, self._stub = channel, ledger_pb2_grpc.LedgerServiceStub(channel)
 
     async def take(self, chunk: Chunk) -> Taken:
         async def requests() -> AsyncIterator[ledger_pb2.LoadPublicationsRequest]:
             yield ledger_pb2.LoadPublicationsRequest(events=[message for _, message in chunk])
 
-        response = await invoke(self._stub.LoadPublications, requests(), "load")
+        response = await invoke(self._stub.LoadPublications, requests(), "load", at_most=CHUNK_SECONDS)
         sources = {loadable.event.event_id: loadable.source for loadable, _ in chunk}
         refused = [
             replace(sources[result.event_id], reason=f"{result.reason}: {result.message}")
@@ -74,38 +79,33 @@ class BulkRoad:
         return Counter(counts), refused
 
     async def left(self) -> int:
-        response = await invoke(self._stub.ListViews, ledger_pb2.ListViewsRequest(), "views")
-        return sum(view.marks + view.encode_marks for view in response.views if view.serving)
+        return sum(view.marks + view.encode_marks for view in await list_views(self._channel) if view.serving)
 
 
 class EventRoad:
     """Through the log, as any publisher's events."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = ingestion_pb2_grpc.IngestionServiceStub(channel)
+    def __init__(self, client: AsyncCitewell) -> None:
+        self._client = client
 
     async def take(self, chunk: Chunk) -> Taken:
-        async def requests() -> AsyncIterator[ingestion_pb2.PublishStreamRequest]:
-            for _, message in chunk:
-                request = ingestion_pb2.PublishRequest(publication=message.publication, request_id=message.event_id)
-                yield ingestion_pb2.PublishStreamRequest(publish=request)
-
+        requests = [
+            ingestion_pb2.PublishRequest(publication=message.publication, request_id=message.event_id)
+            for _, message in chunk
+        ]
         counts: Counter[str] = Counter()
         refused: list[Reject] = []
-        try:
-            async for response in self._stub.PublishStream(requests()):
-                if response.HasField("error"):
-                    reason = f"{response.error.reason}: {response.error.message}"
-                    refused.append(replace(chunk[response.index][0].source, reason=reason))
-                else:
-                    counts["published"] += 1
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, "publish") from None
+        answers = self._client.publish_all(requests)
+        for loadable, _ in chunk:
+            answer = await anext(answers)
+            if isinstance(answer, CitewellError):
+                refused.append(replace(loadable.source, reason=f"{answer.reason}: {answer.message}"))
+            else:
+                counts["published"] += 1
         return counts, refused
 
     async def left(self) -> int:
-        info = await invoke(self._stub.Info, ingestion_pb2.InfoRequest(), "info")
-        return sum(partition.end_offset - partition.committed_offset for partition in info.partitions)
+        return sum(partition.behind for partition in (await self._client.log()).partitions)
 
 
 class _Rate(ProgressColumn):
@@ -113,7 +113,9 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed or 0:,.0f}/s")
 
 
+@calls_services(timeout=LOAD_SECONDS)
 def load(
+    target: Target,
     folder: Annotated[Path, typer.Argument(help="Holds papers and contexts, as .jsonl, .jsonl.gz or .json.")],
     split: Annotated[str, typer.Option(help="Only the contexts of this split's citing papers, e.g. train.")] = "",
     events: Annotated[bool, typer.Option("--events", help="Publish to the log instead of bulk loading.")] = False,
@@ -121,18 +123,27 @@ def load(
     rejects: Annotated[
         Path | None, typer.Option(help="Where to write what was left out; default: rejects.jsonl in the data folder.")
     ] = None,
-    data: DataOption = DEFAULT_DATA,
-    address: AddressOption = "",
 ) -> None:
     """Loads papers with the contexts in which they cite. Killed half-way, the same command goes on where it was.
 
     Lines that cannot be used are left out and written down with file, line and reason.
     """
+    typer.echo(load_corpus(target, folder, split, events=events, wait=wait, rejects=rejects))
+
+
+def load_corpus(
+    target: Target,
+    folder: Path,
+    split: str = "",
+    *,
+    events: bool = False,
+    wait: bool = True,
+    rejects: Path | None = None,
+) -> str:
+    """Loads a folder's corpus with progress bars; a line that says what was loaded, how fast, and what was left out."""
     if split and split not in SPLITS:
-        fail(f"--split is {split!r}; expected one of {', '.join(SPLITS)}")
-    service = "ingestion" if events else "profiler"
-    target = address_of(service, data, address)
-    state = data / "load" / f"{input_hash(folder, split, events)}.sqlite"
+        fail(f"--split is {split!r}; expected one of {', '.join(SPLITS)}", WRONG_USAGE)
+    state = target.data / "load" / f"{input_hash(folder, split, events)}.sqlite"
     corpus = Corpus(folder, state, split)
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _Rate(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn()) as progress:
@@ -141,27 +152,36 @@ def load(
                 reading = progress.add_task("reading", total=None)
                 corpus.spill(lambda: progress.advance(reading))
                 progress.remove_task(reading)
-            summary = asyncio.run(_load(corpus, target, events, wait, progress))
+            summary = target.run(_load(corpus, target, events, wait, progress))
         except (FileNotFoundError, ValueError) as error:
             corpus.close(forget=not corpus.ready)
             fail(str(error))
         except (CitewellError, KeyboardInterrupt) as error:
             corpus.close(forget=False)
             fail(f"{error or 'interrupted'}; run the same command again to go on")
-    refused = rejects or data / "rejects.jsonl"
+    refused = rejects or target.data / "rejects.jsonl"
     if count := corpus.write_rejects(refused):
         summary += f"; {count:,} left out, see {refused}"
     corpus.close(forget=True)
-    typer.echo(summary)
+    return summary
 
 
-async def _load(corpus: Corpus, target: str, events: bool, wait: bool, progress: Progress) -> str:
+@asynccontextmanager
+async def _road(target: Target, events: bool) -> AsyncIterator[Road]:
+    if events:
+        async with target.client("ingestion") as client:
+            yield EventRoad(client)
+    else:
+        async with target.channel("profiler") as channel:
+            yield BulkRoad(channel)
+
+
+async def _load(corpus: Corpus, target: Target, events: bool, wait: bool, progress: Progress) -> str:
     papers, contexts, loaded = corpus.counts()
     started = time.monotonic()
     outcomes: Counter[str] = Counter()
     task = progress.add_task("loading papers", total=papers, completed=loaded)
-    async with open_channel(target) as channel:
-        road: Road = EventRoad(channel) if events else BulkRoad(channel)
+    async with _road(target, events) as road:
         under_way: deque[tuple[Chunk, asyncio.Task[Taken]]] = deque()
 
         async def finish_first() -> None:

@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from citewell.commands.calls import AddressOption, DataOption, TimeoutOption, channel_to, run
-from citewell.commands.stack import DEFAULT_DATA
+from citewell.client import Options
+from citewell.client.options import options_to_message
+from citewell.commands.asking import BeforeOption, dated
+from citewell.commands.calls import JsonOption, Target, calls_services
 from citewell.manuscripts.applying import Choice, apply_choices
 from citewell.manuscripts.bibliography import new_keys, read_bibtex, to_bibtex, to_csl
 from citewell.manuscripts.flow import Source
@@ -22,13 +24,13 @@ from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime.channels import answers as answers_of
 from citewell.runtime.errors import InvalidField
-from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper
-from citewell.types.messages import date_to_message, paper_from_message
-from citewell.types.v1 import paper_pb2
+from citewell.types.messages import paper_from_message
 
 
+@calls_services(timeout=600.0)
 def manuscript(
+    target: Target,
     draft: Annotated[
         Path,
         typer.Argument(help="A .tex, .md, .txt, .docx or .zip file. LaTeX includes are read beside it.", exists=True),
@@ -37,7 +39,7 @@ def manuscript(
         list[Path] | None, typer.Option(help="A .bib file of the draft; may be repeated.", exists=True)
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers a place, 1 to 100.")] = 3,
-    before: Annotated[str, typer.Option(help="Only papers before this date: YYYY, YYYY-MM or YYYY-MM-DD.")] = "",
+    before: BeforeOption = "",
     rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates.")] = True,
     apply: Annotated[
         Path | None,
@@ -48,28 +50,20 @@ def manuscript(
     ] = None,
     bibtex: Annotated[Path | None, typer.Option(help="Writes BibTeX of all suggested papers to this file.")] = None,
     csl: Annotated[Path | None, typer.Option(help="Writes CSL-JSON of all suggested papers to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Every answer as one line of JSON.")] = False,
-    data: DataOption = DEFAULT_DATA,
-    address: AddressOption = "",
-    timeout: TimeoutOption = 600.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Shows what to cite at each place where a citation is missing: \\cite{}, \\cite{?}, unknown keys, [?], [@?]."""
     files = _files(draft, bib or [])
     if apply and (draft.suffix in (".docx", ".zip") or apply.exists()):
         raise InvalidField("--apply", apply, "a new folder, for a draft in LaTeX, Markdown or plain text")
-    options = messages.Options(top_k=top_k, rerank=rerank, view=paper_pb2.PAPER_VIEW_FULL)
-    if before:
-        try:
-            options.filter.published_before.CopyFrom(date_to_message(PartialDate.parse(before)))
-        except ValueError as error:
-            raise InvalidField("--before", before, f"a date ({error})") from None
+    options = options_to_message(Options(top_k=top_k, rerank=rerank, full=True, filter=dated(before)))
     request = messages.RecommendManuscriptRequest(
         files=[messages.ManuscriptFile(name=name, content=content) for name, content in files.items()],
         main=draft.name if draft.suffix != ".zip" else "",
         options=options,
     )
     console = Console(highlight=False, stderr=as_json)
-    answers = run(_ask(request, data, address, console, as_json=as_json), timeout)
+    answers = target.run(_ask(request, target, console, as_json=as_json))
     papers = _papers(answers)
     bibliography = read_bibtex(Source(name, _text(content)) for name, content in files.items() if name.endswith(".bib"))
     keys = dict(zip(papers, new_keys(list(papers.values()), bibliography.entries), strict=True))
@@ -105,11 +99,11 @@ def manuscript(
 
 
 async def _ask(
-    request: messages.RecommendManuscriptRequest, data: Path, address: str, console: Console, *, as_json: bool
+    request: messages.RecommendManuscriptRequest, target: Target, console: Console, *, as_json: bool
 ) -> list[messages.RecommendManuscriptResponse]:
     answers: list[messages.RecommendManuscriptResponse] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    async with channel_to("recommender", data, address) as channel:
+    async with target.channel("recommender") as channel:
         with Progress(*columns, console=console, transient=True) as bars:
             task = bars.add_task("places answered", total=None)
             stub = RecommenderServiceStub(channel)

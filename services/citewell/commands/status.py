@@ -1,52 +1,125 @@
-"""`citewell status`: who serves where, and what they hold."""
+"""`citewell status`: which services serve, where, and what they hold."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import asyncio
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
 import grpc
 import typer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from citewell.commands.calls import address_of, channel_to, run
-from citewell.commands.stack import DEFAULT_DATA, SERVICES
+from citewell.client import AsyncCitewell
+from citewell.commands.calls import JsonOption, Target, calls_services
+from citewell.commands.failing import FAILED
+from citewell.commands.stack import SERVICES
 from citewell.index.v1 import index_pb2
 from citewell.index.v1.index_pb2_grpc import IndexServiceStub
-from citewell.ingestion.v1 import ingestion_pb2
-from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
-from citewell.runtime.channels import invoke, require_serving
-from citewell.runtime.errors import CitewellError
+from citewell.runtime.channels import invoke
+from citewell.runtime.errors import CitewellError, NotFound
+
+HEALTH_NAMES = {
+    "recommender": "citewell.recommender.v1.RecommenderService",
+    "profiler": "citewell.profiler.v1.LedgerService",
+    "index": "citewell.index.v1.IndexService",
+    "reranker": "citewell.reranker.v1.RerankerService",
+    "ingestion": "citewell.ingestion.v1.IngestionService",
+}
 
 
-def status(data: Annotated[Path, typer.Option(help="The folder that `up` was given.")] = DEFAULT_DATA) -> None:
-    """Prints one line a service; ends with code 1 unless all serve."""
-    rows = [run(_describe(service, data), 5.0) for service in sorted(SERVICES, key=SERVICES.__getitem__)]
-    for row in rows:
-        typer.echo("{:<12} {:<22} {:<12} {}".format(*row).rstrip())
-    if any(row[2] != "serving" for row in rows):
-        raise typer.Exit(1)
+@dataclass
+class Row:
+    """One service, as it answered."""
+
+    service: str
+    address: str
+    serving: bool
+    problem: str = ""
+    holds: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        holds = ", ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in self.holds.items())
+        state = "serving" if self.serving else "not serving"
+        return f"{self.service:<12} {self.address:<22} {state:<12} {self.problem or holds}".rstrip()
 
 
-async def _describe(service: str, data: Path) -> tuple[str, str, str, str]:
-    address = address_of(service, data)
-    async with channel_to(service, data) as channel:
+@calls_services(timeout=5.0, takes_address=False)
+def status(
+    target: Target,
+    addresses: Annotated[
+        list[str] | None,
+        typer.Argument(help="host:port of services; without any: what `up` started.", metavar="ADDRESS…"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prints one line per service. Exit code 1: one of them does not serve."""
+    rows = target.run(_rows(target, addresses or []))
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        for row in rows:
+            typer.echo(str(row))
+    if not all(row.serving for row in rows):
+        raise typer.Exit(FAILED)
+
+
+async def _rows(target: Target, addresses: list[str]) -> list[Row]:
+    if addresses:
+        found = await asyncio.gather(*(_at(target, address) for address in addresses))
+        return [row for rows in found for row in rows]
+    names = sorted(SERVICES, key=SERVICES.__getitem__)
+    return await asyncio.gather(*(_of(target, service, target.address_of(service)) for service in names))
+
+
+async def _at(target: Target, address: str) -> list[Row]:
+    """Every service that is at an address."""
+    there = [await _of(target, service, address) for service in HEALTH_NAMES]
+    known = [row for row in there if row.problem != NOT_HERE]
+    unreachable = [row for row in known if not row.serving]
+    if len(unreachable) == len(HEALTH_NAMES):
+        return [Row("?", address, False, unreachable[0].problem)]
+    return known or [Row("?", address, False, "a gRPC server, but none of citewell's services")]
+
+
+NOT_HERE = "this service is not here"
+
+
+async def _of(target: Target, service: str, address: str) -> Row:
+    async with Target(target.data, address, target.tls, target.timeout).channel(service) as channel:
         try:
-            await require_serving(channel, "", service)
-            holds = await _holdings(service, channel)
+            request = health_pb2.HealthCheckRequest(service=HEALTH_NAMES[service])
+            answer = await invoke(health_pb2_grpc.HealthStub(channel).Check, request, "health", at_most=2.0)
+            if answer.status != health_pb2.HealthCheckResponse.SERVING:
+                return Row(service, address, False, "it says that it is not serving")
+            return Row(service, address, True, holds=await _holdings(target, service, address, channel))
+        except NotFound:
+            return Row(service, address, False, NOT_HERE)
         except CitewellError as error:
-            return service, address, "not serving", error.message
-    return service, address, "serving", holds
+            return Row(service, address, False, error.message)
 
 
-async def _holdings(service: str, channel: grpc.aio.Channel) -> str:
+async def _holdings(target: Target, service: str, address: str, channel: grpc.aio.Channel) -> dict[str, Any]:
     if service == "index":
         stats = await invoke(IndexServiceStub(channel).Stats, index_pb2.StatsRequest(), "stats")
-        return (
-            f"{stats.papers:,} papers, {stats.spans:,} spans, {stats.disk_bytes / 1e6:,.0f} MB, view {stats.index_view}"
-        )
+        return {
+            "papers": stats.papers,
+            "spans": stats.spans,
+            "disk_bytes": stats.disk_bytes,
+            "view": stats.index_view,
+        }
     if service == "ingestion":
-        info = await invoke(IngestionServiceStub(channel).Info, ingestion_pb2.InfoRequest(), "info")
-        written = sum(each.end_offset - each.first_offset for each in info.partitions)
-        behind = sum(each.end_offset - max(each.committed_offset, each.first_offset) for each in info.partitions)
-        return f"{info.log_kind} log, {written:,} events, {behind:,} to apply, {info.dead_letters:,} dead letters"
-    return ""
+        async with AsyncCitewell(ingestion=address, tls=target.tls) as client:
+            log = await client.log()
+        return {
+            "log": log.kind,
+            "events": sum(each.end_offset - each.first_offset for each in log.partitions),
+            "to_apply": sum(each.behind for each in log.partitions),
+            "dead_letters": log.dead_letters,
+        }
+    return {}
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

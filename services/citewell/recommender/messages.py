@@ -8,12 +8,11 @@ from citewell.recommender.answers import Answer, Degradation, Item
 from citewell.recommender.queries import (
     DEFAULT_CANDIDATES,
     DEFAULT_TOP_K,
-    AsOf,
     Options,
-    Strategy,
 )
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.runtime.errors import InvalidField
+from citewell.scholarly.queries import AsOf, Strategy
 from citewell.types.messages import date_to_message, filter_from_message, paper_to_message, position_to_message
 from citewell.types.v1 import paper_pb2
 

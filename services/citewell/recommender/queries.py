@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum
 
 from citewell.runtime.errors import InvalidField, NotBuilt
 from citewell.scholarly.limits import MAX_CANDIDATES, MAX_EVIDENCE, MAX_TOP_K, MAX_WATERMARKS
 from citewell.scholarly.papers import SearchFilter
+from citewell.scholarly.queries import AsOf, Strategy
 
 DEFAULT_TOP_K = 10
 DEFAULT_CANDIDATES = 300
 
 
-class Strategy(Enum):
-    """Where candidates come from."""
-
-    PROFILE = "PROFILE"
-    HYBRID = "HYBRID"
-    EVIDENCE = "EVIDENCE"
-    GLOBAL = "GLOBAL"
-
-
 BUILT_STRATEGIES = (Strategy.PROFILE,)
-
-
-class AsOf(Enum):
-    """What published_before means for the ranking."""
-
-    FILTER = "FILTER"
-    KNOWLEDGE = "KNOWLEDGE"
 
 
 @dataclass(frozen=True, slots=True)

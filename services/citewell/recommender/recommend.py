@@ -31,7 +31,7 @@ from citewell.recommender.ports import (
     Vector,
     Watermarks,
 )
-from citewell.recommender.queries import AsOf, Options
+from citewell.recommender.queries import Options
 from citewell.recommender.stages import Run, together
 from citewell.runtime.errors import (
     CitewellError,
@@ -43,7 +43,7 @@ from citewell.runtime.errors import (
 )
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import Paper
-from citewell.scholarly.queries import Query
+from citewell.scholarly.queries import AsOf, Query
 
 T = TypeVar("T")
 

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from citewell.scholarly.contexts import TARGET, count_targets, normalise
 from citewell.scholarly.limits import MAX_ABSTRACT, MAX_ID_BYTES, MAX_PASSAGE, MAX_TITLE
+
+
+class Strategy(Enum):
+    """Where candidates come from."""
+
+    PROFILE = "PROFILE"
+    HYBRID = "HYBRID"
+    EVIDENCE = "EVIDENCE"
+    GLOBAL = "GLOBAL"
+
+
+class AsOf(Enum):
+    """What published_before means for the ranking."""
+
+    FILTER = "FILTER"
+    KNOWLEDGE = "KNOWLEDGE"
 
 
 class InvalidQuery(ValueError):

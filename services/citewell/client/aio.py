@@ -1,0 +1,255 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from citewell.client.connection import Tls, connect
+from citewell.client.messages import (
+    dead_letter_from_message,
+    explanation_from_message,
+    log_from_message,
+    receipt_from_message,
+    recommendation_from_message,
+    replayed_from_message,
+    status_from_message,
+)
+from citewell.client.options import DEFAULTS, Options, options_to_message, query_to_message
+from citewell.client.ordering import in_order, streamed
+from citewell.client.results import (
+    DeadLetter,
+    Explanation,
+    LogInfo,
+    PublicationStatus,
+    Receipt,
+    Recommendation,
+    Replayed,
+)
+from citewell.ingestion.v1 import ingestion_pb2
+from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
+from citewell.recommender.v1 import recommender_pb2
+from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
+from citewell.runtime import deadlines
+from citewell.runtime.channels import invoke
+from citewell.runtime.errors import CitewellError, Code, Overloaded, error_for
+from citewell.scholarly.publications import Publication, Retraction
+from citewell.scholarly.queries import Query
+from citewell.types.messages import publication_to_message
+from citewell.types.v1 import publication_pb2
+
+T = TypeVar("T")
+
+Publishable = Publication | Retraction | ingestion_pb2.PublishRequest
+"""What can be published. A PublishRequest goes out as it is, with fields that this client does not know."""
+
+PAGE = 100
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 5.0
+# Waiting calls at a time, and receipts that may wait behind them: a receipt is small, a waiting call is not.
+WAITING_CALLS = 32
+WAITING_RECEIPTS = 10_000
+
+
+class AsyncCitewell:
+    """A connection to the recommender (for answers) and to ingestion (for publications); either may be left out.
+
+    `timeout` is the deadline in seconds of each call that names no other.
+    """
+
+    def __init__(
+        self, recommender: str = "", *, ingestion: str = "", tls: Tls | None = None, timeout: float = 30.0
+    ) -> None:
+        self._addresses = {"recommender": recommender, "ingestion": ingestion}
+        self._tls, self._timeout = tls, timeout
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends calls in flight and closes the connections."""
+        while self._channels:
+            _, channel = self._channels.popitem()
+            await channel.close()
+
+    async def recommend(
+        self, query: Query, options: Options = DEFAULTS, *, timeout: float | None = None
+    ) -> Recommendation:
+        """The best papers for a place in a draft."""
+        request = recommender_pb2.RecommendRequest(query=query_to_message(query), options=options_to_message(options))
+        answer = await self._call(self._recommender().Recommend, request, "recommend", timeout)
+        return recommendation_from_message(answer)
+
+    async def recommend_batch(
+        self, queries: Sequence[Query], options: Options = DEFAULTS, *, timeout: float | None = None
+    ) -> list[Recommendation | CitewellError]:
+        """An answer or an error for each of up to 100 queries, in order."""
+        asked = options_to_message(options)
+        request = recommender_pb2.RecommendBatchRequest(
+            requests=[
+                recommender_pb2.RecommendRequest(query=query_to_message(query), options=asked) for query in queries
+            ]
+        )
+        answer = await self._call(self._recommender().RecommendBatch, request, "recommend", timeout)
+        return [
+            error_for(result.error.code, result.error.message, result.error.reason)
+            if result.HasField("error")
+            else recommendation_from_message(result.response)
+            for result in answer.results
+        ]
+
+    async def explain(
+        self, query: Query, paper_id: str, options: Options = DEFAULTS, *, timeout: float | None = None
+    ) -> Explanation:
+        """Why a paper stands where it stands for a query; NotFound for one that cannot be an answer."""
+        request = recommender_pb2.ExplainRequest(
+            query=query_to_message(query), paper_id=paper_id, options=options_to_message(options)
+        )
+        return explanation_from_message(await self._call(self._recommender().Explain, request, "explain", timeout))
+
+    async def publish(self, body: Publishable, *, request_id: str = "", timeout: float | None = None) -> Receipt:
+        """The receipt of an event that is durable in the log.
+
+        Repeated, within the deadline, when ingestion does not answer or is overloaded: a request id makes that safe.
+        """
+        request = _publish_request(body, request_id)
+        method: Any = self._ingestion().Publish
+        with deadlines.within(self._timeout if timeout is None else timeout):
+            return receipt_from_message(await _patiently(lambda: invoke(method, request, "publish")))
+
+    async def publish_all(
+        self,
+        bodies: Iterable[Publishable] | AsyncIterable[Publishable],
+        *,
+        in_flight: int = 128,
+        timeout: float | None = None,
+    ) -> AsyncIterator[Receipt | CitewellError]:
+        """For each event, in order, its receipt, or the error that says what is wrong with it.
+
+        Events are read as there is room, so that a source of any size needs little memory. `timeout` is each event's.
+        Any other error (no answer within the timeout, a defect) ends the iteration.
+        """
+
+        async def one(body: Publishable) -> Receipt | CitewellError:
+            try:
+                return await self.publish(body, timeout=timeout)
+            except CitewellError as error:
+                if error.code is not Code.INVALID_ARGUMENT:
+                    raise
+                return error
+
+        async for result in in_order(streamed(bodies), one, in_flight):
+            yield result
+
+    async def status(self, token: str, *, wait: bool = False, timeout: float | None = None) -> PublicationStatus:
+        """How far a publication has come; with `wait` the answer comes when it is searchable or dead."""
+        request = ingestion_pb2.GetPublicationStatusRequest(token=token, wait=wait)
+        return status_from_message(await self._call(self._ingestion().GetPublicationStatus, request, "status", timeout))
+
+    async def settle(
+        self, receipts: AsyncIterable[Receipt], *, timeout: float | None = None
+    ) -> AsyncIterator[tuple[Receipt, PublicationStatus]]:
+        """Each receipt with what became of it, in order, as soon as that is settled; `timeout` is each receipt's."""
+
+        async def one(receipt: Receipt) -> tuple[Receipt, PublicationStatus]:
+            return receipt, await self.status(receipt.token, wait=True, timeout=timeout)
+
+        async for settled in in_order(receipts, one, WAITING_CALLS, WAITING_RECEIPTS):
+            yield settled
+
+    async def dead_letters(self, *, timeout: float | None = None) -> AsyncIterator[DeadLetter]:
+        """Every dead letter, page by page, in the order of the log; `timeout` is each page's."""
+        request = ingestion_pb2.ListDeadLettersRequest(page_size=PAGE)
+        while True:
+            page = await self._call(self._ingestion().ListDeadLetters, request, "dead letters", timeout)
+            for letter in page.dead_letters:
+                yield dead_letter_from_message(letter)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def redrive(self, ids: Sequence[str], *, request_id: str = "", timeout: float | None = None) -> list[Receipt]:
+        """Publishes the events of dead letters again; their receipts in the same order."""
+        request = ingestion_pb2.RedriveDeadLettersRequest(ids=ids, request_id=request_id or str(uuid.uuid4()))
+        answer = await self._call(self._ingestion().RedriveDeadLetters, request, "redrive", timeout)
+        return list(map(receipt_from_message, answer.published))
+
+    async def replay(
+        self, partition: int, first: int, end: int, *, request_id: str = "", timeout: float | None = None
+    ) -> Replayed:
+        """Delivers the events of first ≤ offset < end again; what was applied is not changed."""
+        offsets = ingestion_pb2.OffsetRange(partition=partition, first=first, end=end)
+        request = ingestion_pb2.ReplayRequest(offsets=offsets, request_id=request_id or str(uuid.uuid4()))
+        return replayed_from_message(await self._call(self._ingestion().Replay, request, "replay", timeout))
+
+    async def replay_times(
+        self, first: datetime, end: datetime, *, request_id: str = "", timeout: float | None = None
+    ) -> Replayed:
+        """Delivers the events appended at first ≤ time < end again, of every partition; aware times."""
+        request = ingestion_pb2.ReplayRequest(request_id=request_id or str(uuid.uuid4()))
+        request.times.first.FromDatetime(first)
+        request.times.end.FromDatetime(end)
+        return replayed_from_message(await self._call(self._ingestion().Replay, request, "replay", timeout))
+
+    async def log(self, *, timeout: float | None = None) -> LogInfo:
+        """The event log: its partitions and how far they are applied."""
+        return log_from_message(await self._call(self._ingestion().Info, ingestion_pb2.InfoRequest(), "info", timeout))
+
+    def _recommender(self) -> RecommenderServiceStub:
+        return RecommenderServiceStub(self._channel("recommender"))
+
+    def _ingestion(self) -> IngestionServiceStub:
+        return IngestionServiceStub(self._channel("ingestion"))
+
+    def _channel(self, service: str) -> grpc.aio.Channel:
+        if not (address := self._addresses[service]):
+            raise ValueError(f"this client was given no address of the {service} service")
+        if service not in self._channels:
+            self._channels[service] = connect(address, self._tls)
+        return self._channels[service]
+
+    async def _call(self, method: Any, request: Any, stage: str, timeout: float | None) -> Any:
+        with deadlines.within(self._timeout if timeout is None else timeout):
+            return await invoke(method, request, stage)
+
+
+def _publish_request(body: Publishable, request_id: str) -> ingestion_pb2.PublishRequest:
+    match body:
+        case Publication():
+            request = ingestion_pb2.PublishRequest(publication=publication_to_message(body))
+        case Retraction():
+            retraction = publication_pb2.Retraction(paper_id=body.paper_id, revision=body.revision, reason=body.reason)
+            request = ingestion_pb2.PublishRequest(retraction=retraction)
+        case _:
+            request = ingestion_pb2.PublishRequest()
+            request.CopyFrom(body)
+    request.request_id = request_id or request.request_id or str(uuid.uuid4())
+    return request
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Tries again after errors that may pass, with longer and longer pauses, while the deadline leaves time."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return await attempt()
+        except CitewellError as error:
+            told = error.retry_after_seconds if isinstance(error, Overloaded) else 0.0
+            seconds = max(told, pause) * random.uniform(0.75, 1.25)
+            if not error.retryable or seconds >= deadlines.remaining():
+                raise
+            await asyncio.sleep(seconds)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,105 @@
+"""Many calls at a time, their results in order, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+READ_AHEAD = 64
+"""Items of a plain iterator that are read before they are asked for."""
+
+
+async def in_order(
+    items: AsyncIterable[T], work: Callable[[T], Awaitable[R]], in_flight: int, ahead: int = 0
+) -> AsyncIterator[R]:
+    """The result of `work` for each item, in order; the first error ends the iteration.
+
+    At most `in_flight` calls run at a time, and at most `ahead` items (never less than `in_flight`) are taken before
+    the first of them has its result.
+    """
+    permits = asyncio.Semaphore(in_flight)
+    window: asyncio.Queue[asyncio.Future[R] | None] = asyncio.Queue(max(in_flight, ahead))
+    started: set[asyncio.Future[R]] = set()
+
+    async def one(item: T) -> R:
+        async with permits:
+            return await work(item)
+
+    async def take() -> None:
+        try:
+            async for item in items:
+                task: asyncio.Future[R] = asyncio.create_task(one(item))
+                started.add(task)
+                await window.put(task)
+        except Exception as error:
+            failed: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            started.add(failed)
+            await window.put(failed)
+        else:
+            await window.put(None)
+        finally:
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
+
+    taking = asyncio.create_task(take())
+    try:
+        while (task := await window.get()) is not None:
+            yield await task
+            started.discard(task)
+    finally:
+        taking.cancel()
+        for each in started:
+            each.cancel()
+        await asyncio.gather(taking, *started, return_exceptions=True)
+
+
+async def streamed(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    """The items. An iterator is read in a thread of its own: one that blocks (a pipe) must not stop the event loop."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    elif isinstance(items, Sequence):
+        for item in items:
+            yield item
+    else:
+        async for item in _read_in_thread(items):
+            yield item
+
+
+async def _read_in_thread(items: Iterable[T]) -> AsyncIterator[T]:
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[tuple[T] | Exception | None] = asyncio.Queue(READ_AHEAD)
+    stopped = threading.Event()
+
+    def hand_over(found: tuple[T] | Exception | None) -> None:
+        asyncio.run_coroutine_threadsafe(queue.put(found), loop).result()
+
+    def read() -> None:
+        try:
+            for item in items:
+                hand_over((item,))
+                if stopped.is_set():
+                    return
+            hand_over(None)
+        except RuntimeError:
+            pass  # the event loop is closed: nobody listens any more
+        except Exception as error:
+            hand_over(error)
+
+    # Not to_thread: the end of the program would wait for a read that may never return.
+    threading.Thread(target=read, name="citewell-reader", daemon=True).start()
+    try:
+        while (found := await queue.get()) is not None:
+            if isinstance(found, Exception):
+                raise found
+            yield found[0]
+    finally:
+        stopped.set()
+        while not queue.empty():  # lets a reader that waits for room go on and end
+            queue.get_nowait()

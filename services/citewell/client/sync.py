@@ -1,0 +1,139 @@
+"""The blocking client: the one for asyncio, on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from citewell.client.aio import AsyncCitewell, Publishable
+from citewell.client.connection import Tls
+from citewell.client.options import DEFAULTS, Options
+from citewell.client.results import (
+    DeadLetter,
+    Explanation,
+    LogInfo,
+    PublicationStatus,
+    Receipt,
+    Recommendation,
+    Replayed,
+)
+from citewell.runtime.errors import CitewellError
+from citewell.scholarly.queries import Query
+
+T = TypeVar("T")
+
+
+class Citewell:
+    """A connection to the recommender (for answers) and to ingestion (for publications); either may be left out.
+
+    Close it, or use it in a `with` statement. Threads may share it.
+    """
+
+    def __init__(
+        self, recommender: str = "", *, ingestion: str = "", tls: Tls | None = None, timeout: float = 30.0
+    ) -> None:
+        self._client = AsyncCitewell(recommender, ingestion=ingestion, tls=tls, timeout=timeout)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="citewell-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends calls in flight and closes the connections."""
+        if self._loop.is_closed():
+            return
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def recommend(self, query: Query, options: Options = DEFAULTS, *, timeout: float | None = None) -> Recommendation:
+        """The best papers for a place in a draft."""
+        return self._run(self._client.recommend(query, options, timeout=timeout))
+
+    def recommend_batch(
+        self, queries: Sequence[Query], options: Options = DEFAULTS, *, timeout: float | None = None
+    ) -> list[Recommendation | CitewellError]:
+        """An answer or an error for each of up to 100 queries, in order."""
+        return self._run(self._client.recommend_batch(queries, options, timeout=timeout))
+
+    def explain(
+        self, query: Query, paper_id: str, options: Options = DEFAULTS, *, timeout: float | None = None
+    ) -> Explanation:
+        """Why a paper stands where it stands for a query; NotFound for one that cannot be an answer."""
+        return self._run(self._client.explain(query, paper_id, options, timeout=timeout))
+
+    def publish(self, body: Publishable, *, request_id: str = "", timeout: float | None = None) -> Receipt:
+        """The receipt of an event that is durable in the log."""
+        return self._run(self._client.publish(body, request_id=request_id, timeout=timeout))
+
+    def publish_all(
+        self, bodies: Iterable[Publishable], *, in_flight: int = 128, timeout: float | None = None
+    ) -> Iterator[Receipt | CitewellError]:
+        """For each event, in order, its receipt, or the error that says what is wrong with it."""
+        return self._iterate(self._client.publish_all(bodies, in_flight=in_flight, timeout=timeout))
+
+    def status(self, token: str, *, wait: bool = False, timeout: float | None = None) -> PublicationStatus:
+        """How far a publication has come; with `wait` the answer comes when it is searchable or dead."""
+        return self._run(self._client.status(token, wait=wait, timeout=timeout))
+
+    def dead_letters(self, *, timeout: float | None = None) -> Iterator[DeadLetter]:
+        """Every dead letter, page by page, in the order of the log."""
+        return self._iterate(self._client.dead_letters(timeout=timeout))
+
+    def redrive(self, ids: Sequence[str], *, request_id: str = "", timeout: float | None = None) -> list[Receipt]:
+        """Publishes the events of dead letters again; their receipts in the same order."""
+        return self._run(self._client.redrive(ids, request_id=request_id, timeout=timeout))
+
+    def replay(
+        self, partition: int, first: int, end: int, *, request_id: str = "", timeout: float | None = None
+    ) -> Replayed:
+        """Delivers the events of first ≤ offset < end again; what was applied is not changed."""
+        return self._run(self._client.replay(partition, first, end, request_id=request_id, timeout=timeout))
+
+    def replay_times(
+        self, first: datetime, end: datetime, *, request_id: str = "", timeout: float | None = None
+    ) -> Replayed:
+        """Delivers the events appended at first ≤ time < end again, of every partition; aware times."""
+        return self._run(self._client.replay_times(first, end, request_id=request_id, timeout=timeout))
+
+    def log(self, *, timeout: float | None = None) -> LogInfo:
+        """The event log: its partitions and how far they are applied."""
+        return self._run(self._client.log(timeout=timeout))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise ValueError("this client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # a caller that is interrupted no longer wants the answer
+            raise
+
+    def _iterate(self, results: AsyncIterator[T]) -> Iterator[T]:
+        try:
+            while True:
+                try:
+                    found = self._run(_next(results))
+                except StopAsyncIteration:
+                    return
+                yield found
+        finally:
+            self._run(results.aclose())  # type: ignore[attr-defined]
+
+
+async def _next(results: AsyncIterator[T]) -> T:
+    return await anext(results)

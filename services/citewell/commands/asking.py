@@ -1,0 +1,60 @@
+"""What `recommend` and `explain` share: the query and the filter from the command line, and items for people."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from citewell.client import Degradation, Item, Query, SearchFilter
+from citewell.runtime.errors import InvalidField
+from citewell.scholarly.dates import PartialDate
+
+ContextArgument = Annotated[
+    str,
+    typer.Argument(help="Sentences with TARGETCIT where the citation is missing; - reads standard input."),
+]
+TitleOption = Annotated[str, typer.Option(help="The draft's title.")]
+AbstractOption = Annotated[str, typer.Option(help="The draft's abstract.")]
+BeforeOption = Annotated[
+    str, typer.Option(help="Only papers and evidence before this date: YYYY, YYYY-MM or YYYY-MM-DD.")
+]
+KnowledgeOption = Annotated[bool, typer.Option("--knowledge", help="With --before: rank by what was known then.")]
+
+
+def asked(context: str, title: str, abstract: str) -> Query:
+    """The query; `-` stands for standard input."""
+    if context == "-":
+        context = "" if sys.stdin.isatty() else sys.stdin.read().strip()
+    return Query(context, title, abstract)
+
+
+def dated(before: str) -> SearchFilter:
+    """The filter that --before asks for."""
+    try:
+        return SearchFilter(published_before=PartialDate.parse(before))
+    except ValueError as error:
+        raise InvalidField("--before", before, f"a date ({error})") from None
+
+
+def print_item(item: Item, console: Console) -> None:
+    """One paper, what each stage thinks of it, and the words of those who cite it."""
+    paper = item.paper
+    published = ", ".join(filter(None, [escape(paper.venue), str(paper.published)]))
+    console.print(f"[bold]{item.rank:>3}  {escape(paper.title)}[/bold]  [dim]{escape(paper.id)}  {published}[/dim]")
+    opinions = " → ".join(f"{one.stage} #{one.rank} ({one.score:.3f})" for one in item.stages)
+    sure = "" if item.confidence is None else f"; confidence {item.confidence:.0%}"
+    console.print(f"     {opinions}; prior {item.prior:.2f}; cited by {item.in_degree:,}{sure}")
+    if item.words:
+        words = ", ".join(f"{escape(one.word)} {one.share:.0%}" for one in item.words)
+        console.print(f"     words: {words}")
+    for span in item.evidence:
+        console.print(f"     [italic]“{escape(span.text)}”[/italic] [dim]{escape(span.citing_id)}[/dim]")
+
+
+def print_degraded(degraded: tuple[Degradation, ...], console: Console) -> None:
+    for one in degraded:
+        console.print(f"[yellow]{one.reason}[/yellow]: {escape(one.message)}")
