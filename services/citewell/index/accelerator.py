@@ -1,7 +1,7 @@
-"""A copy of the profiles in memory in front of any store, exact with filters, and never the source of truth.
+"""A copy of the papers in memory in front of any store: exact with filters, and never the source of truth.
 
-The store answers while the copy loads, and whatever the copy cannot: other vectors, other conditions. The copy follows
-the store's change feed, so writes of other processes reach it as well as this one's.
+The store answers while the copy loads, and what the copy cannot: other vectors, other conditions. The copy follows the
+store's change feed, so writes of other processes reach it as well as this one's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,9 +19,12 @@ from uuid import UUID
 import faiss
 import numpy as np
 
-from citewell.index.faiss_index import FaissIndex, Form, answerable
-from citewell.index.filters import Condition, holds
-from citewell.index.points import PROFILE, Point
+from citewell.index.filters import holds
+from citewell.index.hybrid import CANDIDATES, LEAST_CANDIDATES, scored
+from citewell.index.paper_copy import Form, PaperCopy
+from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
+from citewell.index.postings import merge
+from citewell.index.rows import answerable
 from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page, Points, Store
 from citewell.index.views import Registry, View
 from citewell.runtime import telemetry
@@ -34,11 +38,12 @@ _loads = telemetry.meter.create_histogram("citewell_index_load.duration", unit="
 
 
 class _Threads:
-    """Searches side by side, changes alone. FAISS lets go of the GIL, so threads do help."""
+    """Readers side by side, a writer alone. FAISS releases the GIL, so threads help."""
 
     def __init__(self, count: int) -> None:
-        # One search, one thread: spread over busy cores a search waits for its slowest part.
-        self._executor = ThreadPoolExecutor(count, "faiss", initializer=partial(faiss.omp_set_num_threads, 1))
+        # FAISS uses one thread a search: spread over busy cores, a search waits for its slowest part.
+        self._executor = ThreadPoolExecutor(count, "search", initializer=partial(faiss.omp_set_num_threads, 1))
+        self.helper = ThreadPoolExecutor(count, "cosines", initializer=partial(faiss.omp_set_num_threads, 1))
         self._count, self._permits = count, asyncio.Semaphore(count)
 
     async def run(self, work: Callable[..., Any], *args: Any) -> Any:
@@ -46,7 +51,7 @@ class _Threads:
             return await self._in_thread(work, *args)
 
     async def run_alone(self, work: Callable[..., Any], *args: Any) -> Any:
-        """To be called by one at a time."""
+        """Must not be called by two at once: each would wait for permits that the other holds."""
         async with contextlib.AsyncExitStack() as held:
             for _ in range(self._count):
                 await held.enter_async_context(self._permits)
@@ -57,19 +62,20 @@ class _Threads:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])  # a caller that gives up does not end the thread: nobody else may come in yet
+            await asyncio.wait([running])  # cancellation does not stop the thread: hold the permit until it ends
             raise
 
     def shutdown(self) -> None:
         self._executor.shutdown()
+        self.helper.shutdown()
 
 
 class AcceleratedPoints:
-    """A view's papers: searches by profile are answered from memory once it is loaded."""
+    """A view's papers: searches by profile and by words are answered from memory once it is loaded."""
 
     def __init__(self, points: Points, dimension: int, form: Form, threads: int, feed_seconds: float) -> None:
         self._points, self._form, self._feed_seconds = points, form, feed_seconds
-        self._index = FaissIndex(dimension, form)
+        self._copy = PaperCopy(dimension, form)
         self._threads = _Threads(1 if form == "gpu" else threads)  # a GPU's resources serve one search at a time
         self._following, self._number, self._followed = asyncio.Lock(), 0, 0.0
         self.loaded = asyncio.Event()
@@ -83,19 +89,26 @@ class AcceleratedPoints:
                 # What is written meanwhile is in the feed from here on.
                 number, start = await self._points.change_number(), None
                 while True:
-                    page = await self._points.page(start, _PAGE, vectors=(PROFILE,))
-                    await self._threads.run_alone(self._index.put, page.points)
+                    page = await self._points.page(start, _PAGE, vectors=(PROFILE, TERMS))
+                    await self._put(page.points)
                     start = page.next_id
                     if start is None:
                         break
                 self._number = number
                 self.loaded.set()
-            except Exception as error:  # whatever it was: the store goes on answering, and is asked again
-                telemetry.logger.warning("loading profiles failed", why=str(error))
+            except Exception as error:  # any: the store goes on answering, and is read again
+                telemetry.logger.warning("loading papers failed", why=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
         seconds = time.monotonic() - started
         _loads.record(seconds)
-        telemetry.logger.info("profiles loaded", papers=len(self._index), seconds=round(seconds, 3))
+        telemetry.logger.info("papers loaded", papers=self._copy.rows.papers, seconds=round(seconds, 3))
+
+    async def _put(self, points: Sequence[Point]) -> None:
+        """Must not be called by two at once."""
+        await self._threads.run_alone(self._copy.put, points)
+        while due := self._copy.postings.due():  # searches go on while segments are merged
+            merged = await self._threads.run(merge, due)
+            await self._threads.run_alone(self._copy.postings.replace, due, merged)
 
     async def close(self) -> None:
         self._loading.cancel()
@@ -112,8 +125,7 @@ class AcceleratedPoints:
         async with self._following:
             changes = await self._points.changes(self._number)
             if changes.ids:
-                points = await self._points.read(changes.ids, (PROFILE,))
-                await self._threads.run_alone(self._index.put, points)
+                await self._put(await self._points.read(changes.ids, (PROFILE, TERMS)))
             self._number, self._followed = changes.number, time.monotonic()
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
@@ -128,40 +140,60 @@ class AcceleratedPoints:
             if found is None:
                 return await self._points.nearest(queries)
             hits.append(found)
-        return Answers(hits, f"faiss-{self._form}", exact=self._form != "sq8")
+        exact = self._form == "flat" or all(query.field == LEXICAL for query in queries)
+        return Answers(hits, f"faiss-{self._form}", exact)
 
     def _can_answer(self, query: Nearest) -> bool:
+        if query.field == LEXICAL:
+            return query.lexical is not None and answerable(query.conditions)
         return (
-            query.field == PROFILE
+            query.field in (PROFILE, HYBRID)
             and isinstance(query.vector, np.ndarray)
             and answerable(query.conditions)
-            and not (query.exact and self._form == "sq8")
+            and not (query.exact and self._form != "flat")
         )
 
     async def _search(self, query: Nearest) -> list[Hit] | None:
-        assert isinstance(query.vector, np.ndarray)
-        quantised = self._form == "sq8"
-        limit = int(query.limit * _RESCORED) if quantised else query.limit
-        ranking = await self._threads.run(self._index.search, query.vector, limit, query.conditions)
+        if self._form != "flat" and query.field != LEXICAL:
+            return await self._search_partly(query)
+        ranking = await self._threads.run(self._copy.search, query, self._threads.helper)
+        points = {point.id: point for point in await self._points.read([found.id for found in ranking])}
+        return [
+            Hit(point, found.score, found.profile, found.lexical, found.matched)
+            for found in ranking
+            if (point := points.get(found.id)) and _still_admitted(point, query)
+        ]
+
+    async def _search_partly(self, query: Nearest) -> list[Hit] | None:
+        """Where profiles are not kept whole, the copy names candidates, and the stored vectors decide."""
+        hybrid = query.field == HYBRID
+        limit = max(CANDIDATES * query.limit, LEAST_CANDIDATES) if hybrid else int(query.limit * _RESCORED)
+        ranking = await self._threads.run(self._copy.nearest, query, limit)
         if ranking is None:
             return None
         found = dict(ranking)
-        points = await self._points.read(found, (PROFILE,) if quantised else ())
-        # The store may know more by now: what was hidden or redated since is no answer.
-        points = [p for p in points if not p.payload["hidden"] and all(holds(c, p) for c in query.conditions)]
+        if hybrid:
+            words = replace(query, field=LEXICAL, limit=limit, matched_terms=0)
+            found |= {each.id: 0.0 for each in await self._threads.run(self._copy.search, words, self._threads.helper)}
+            return await scored(self._points, query, found)
+        assert isinstance(query.vector, np.ndarray)
+        quantised = self._form == "sq8"
+        points = [
+            point
+            for point in await self._points.read(found, (PROFILE,) if quantised else ())
+            if _still_admitted(point, query)
+        ]
         if quantised:
             found = {point.id: float(point.dense(PROFILE) @ query.vector) for point in points}
-        return sorted((Hit(p, found[p.id]) for p in points), key=lambda hit: -hit.score)[: query.limit]
+        return sorted((Hit(point, found[point.id]) for point in points), key=lambda hit: -hit.score)[: query.limit]
 
     async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
         return await self._points.read(ids, vectors)
 
-    async def page(
-        self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
-    ) -> Page:
+    async def page(self, start: UUID | None, limit: int, conditions: Any = (), vectors: Collection[str] = ()) -> Page:
         return await self._points.page(start, limit, conditions, vectors)
 
-    async def count(self, conditions: tuple[Condition, ...] = ()) -> int:
+    async def count(self, conditions: Any = ()) -> int:
         return await self._points.count(conditions)
 
     async def change_number(self) -> int:
@@ -169,6 +201,11 @@ class AcceleratedPoints:
 
     async def changes(self, after: int) -> Changes:
         return await self._points.changes(after)
+
+
+def _still_admitted(point: Point, query: Nearest) -> bool:
+    """The store may be newer than the copy: what was hidden or redated since is left out."""
+    return not point.payload["hidden"] and all(holds(condition, point) for condition in query.conditions)
 
 
 class AcceleratedStore:

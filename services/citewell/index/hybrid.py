@@ -87,8 +87,9 @@ async def scored(points: Points, query: Nearest, ids: Collection[UUID]) -> list[
 
 
 def total(query: Nearest, cosine: float, lexical: float) -> float:
-    """What the ranking goes by."""
-    assert query.lexical is not None
+    """The score that the ranking goes by."""
+    if query.lexical is None:
+        return cosine
     return cosine + query.lexical.weight * lexical if query.field == HYBRID else lexical
 
 

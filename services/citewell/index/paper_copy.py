@@ -1,0 +1,118 @@
+"""The papers of one view in memory: profiles, bags of words, and the columns that filters look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.index.dense import Dense
+from citewell.index.faiss_index import FaissIndex
+from citewell.index.hybrid import cosines, total
+from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point, unpack
+from citewell.index.postings import Postings
+from citewell.index.rows import Rows
+from citewell.index.store import Nearest
+from citewell.scholarly.lexical import NO_TERMS, Terms
+
+Form = Literal["flat", "sq8", "gpu"]
+
+_ROUNDING = 1e-5
+"""More than float32 cosines of unit vectors can be wrong by."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """A paper found, with the parts of its score."""
+
+    id: UUID
+    score: float
+    profile: float
+    lexical: float
+    matched: Terms
+
+
+class PaperCopy:
+    """Searches may run side by side; `put` must run alone."""
+
+    def __init__(self, dimension: int, form: Form = "flat") -> None:
+        self.rows, self.postings = Rows(), Postings()
+        self._dense = Dense(dimension) if form == "flat" else FaissIndex(dimension, form)
+
+    def put(self, points: Sequence[Point]) -> None:
+        """Takes new versions in; hidden papers are forgotten."""
+        hidden = [point for point in points if point.payload["hidden"]]
+        shown = [point for point in points if not point.payload["hidden"]]
+        removed = self.rows.remove(hidden)
+        self.postings.remove(removed)
+        self._dense.remove(removed)
+        if shown:
+            rows = self.rows.put(shown)
+            self._dense.put(rows, np.stack([point.dense(PROFILE) for point in shown]))
+            bags = [(unpack(point.payload[TERMS]), float(point.payload["length"])) for point in shown]
+            self.postings.put(rows, bags)
+
+    def search(self, query: Nearest, helper: Executor) -> list[Ranked]:
+        """The best of all admitted papers, in order.
+
+        Every paper is scored fast, in float32; those near enough to the limit are scored again in float64. What a
+        paper scores then depends on its own vector and words alone, not on its row or on earlier versions. Profiles
+        that are not kept whole can be searched by `nearest` only.
+        """
+        count = len(self.rows)
+        by_profile = None
+        if query.field != LEXICAL:
+            assert isinstance(self._dense, Dense)
+            assert isinstance(query.vector, np.ndarray)
+            by_profile = helper.submit(self._dense.scores, query.vector, count)
+        lexical = self.postings.scores(query.lexical, count) if query.lexical else np.zeros(count)
+        fast = lexical if by_profile is None else by_profile.result().astype(np.float64)
+        if query.field == HYBRID:
+            assert query.lexical
+            fast += query.lexical.weight * lexical
+        admitted = self.rows.admitted(query.conditions)
+        if query.field == LEXICAL:
+            admitted &= lexical > 0
+        chosen = _near_the_top(fast, np.flatnonzero(admitted), query.limit)
+        profile = np.zeros(len(chosen))
+        if by_profile is not None:
+            assert isinstance(self._dense, Dense)
+            assert isinstance(query.vector, np.ndarray)
+            profile = cosines(self._dense.rows(chosen), query.vector)
+        found = [
+            (-total(query, cosine, words), self.rows.keys[row], row, cosine, words)
+            for row, cosine, words in zip(chosen.tolist(), profile.tolist(), lexical[chosen].tolist(), strict=True)
+        ]
+        best = sorted(found)[: query.limit]
+        matched = [NO_TERMS] * len(best)
+        if query.lexical and query.matched_terms:
+            rows = np.array([row for _, _, row, _, _ in best], dtype=np.int64)
+            matched = self.postings.matched(query.lexical, rows, query.matched_terms)
+        return [
+            Ranked(self.rows.id(row), -score, cosine, words, terms)
+            for (score, _, row, cosine, words), terms in zip(best, matched, strict=True)
+        ]
+
+    def nearest(self, query: Nearest, limit: int) -> list[tuple[UUID, float]] | None:
+        """The nearest profiles of an index that does not keep them whole; None when it cannot tell."""
+        assert isinstance(self._dense, FaissIndex)
+        assert isinstance(query.vector, np.ndarray)
+        found = self._dense.nearest(query.vector, limit, self.rows.admitted(query.conditions))
+        if found is None:
+            return None
+        rows, scores = found
+        return [(self.rows.id(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
+
+
+def _near_the_top(scores: NDArray[np.float64], rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    """The rows that can be among the best `limit` once their scores are exact."""
+    if len(rows) <= limit:
+        return rows
+    candidates = scores[rows]
+    least = np.partition(candidates, len(candidates) - limit)[len(candidates) - limit]
+    return np.asarray(rows[candidates >= least - 2 * _ROUNDING])

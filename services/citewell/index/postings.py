@@ -1,0 +1,274 @@
+"""Bags of words in memory, inverted: for each term the papers that have it and how often.
+
+Postings are kept in segments that are never changed, only replaced: a new version of a bag goes to a new segment, and
+its old entries are skipped until the segment is merged with others. Merging is geometric, so an entry is copied a few
+times in its life, and a segment has an upper size, so that no merge takes long or much memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citewell.scholarly.lexical import LexicalQuery, Terms, half_counts
+
+Rows = NDArray[np.int64]
+Counts = NDArray[np.float32]
+
+FAN = 4
+"""So many segments of about one size become one."""
+LARGEST = 2_000_000
+"""Segments with more entries than this are not merged any further."""
+_BATCH = 4_000_000
+"""Entries whose scores are added up at once: bounds what a search takes of memory."""
+_DEAD = -1
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Entries by term, and within a term by document. A document is a bag at a time; its row is where its paper is."""
+
+    terms: NDArray[np.uint32]
+    starts: Rows
+    documents: NDArray[np.int32]
+    counts: Counts
+    rows: Rows
+    lengths: Counts
+    dead: int = 0
+
+    @property
+    def entries(self) -> int:
+        return len(self.documents)
+
+    @property
+    def bytes(self) -> int:
+        parts = (self.terms, self.starts, self.documents, self.counts, self.rows, self.lengths)
+        return sum(part.nbytes for part in parts)
+
+
+class Postings:
+    """Many bags of words, one a row. Searches may run side by side; changes must run alone."""
+
+    def __init__(self) -> None:
+        self._segments: list[Segment | None] = []  # a place is kept while rows name it
+        self._segment = np.empty(0, np.int32)
+        self._document = np.empty(0, np.int32)
+
+    @property
+    def entries(self) -> int:
+        """Entries held, those of replaced bags too."""
+        return sum(segment.entries for segment in self._live())
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all segments."""
+        return sum(segment.bytes for segment in self._live())
+
+    def _live(self) -> Iterator[Segment]:
+        return (segment for segment in self._segments if segment is not None)
+
+    def put(self, rows: Rows, bags: Sequence[tuple[Terms, float]]) -> None:
+        """Replaces the bags of these distinct rows."""
+        self.remove(rows)
+        filled = [number for number, (terms, _) in enumerate(bags) if len(terms)]
+        if filled:
+            self._add(_segment(rows[filled], [bags[number] for number in filled]))
+
+    def remove(self, rows: Rows) -> None:
+        """Forgets the bags of these rows; rows without a bag are fine."""
+        rows = rows[rows < len(self._segment)]
+        rows = rows[self._segment[rows] != _DEAD]
+        for place in np.unique(self._segment[rows]).tolist():
+            chosen = rows[self._segment[rows] == place]
+            segment = self._at(place)
+            segment.rows[self._document[chosen]] = _DEAD
+            segment.dead += len(chosen)
+            if segment.dead == len(segment.rows):
+                self._segments[place] = None
+        self._segment[rows] = _DEAD
+
+    def _at(self, place: int) -> Segment:
+        segment = self._segments[place]
+        assert segment is not None
+        return segment
+
+    def _add(self, segment: Segment) -> None:
+        place = self._segments.index(None) if None in self._segments else len(self._segments)
+        self._segments[place : place + 1] = [segment]
+        alive = np.flatnonzero(segment.rows != _DEAD)
+        rows = segment.rows[alive]
+        if (most := int(rows.max()) + 1) > len(self._segment):
+            self._segment = _grown(self._segment, most)
+            self._document = _grown(self._document, most)
+        self._segment[rows] = place
+        self._document[rows] = alive
+
+    def due(self) -> list[Segment]:
+        """Segments to be merged now; none when all is well. Merge them, then `replace` them, with no change between."""
+        for segment in self._live():
+            if 2 * segment.dead > len(segment.rows):
+                return [segment]
+        sizes: dict[int, list[Segment]] = {}
+        for segment in self._live():
+            if segment.entries < LARGEST:
+                sizes.setdefault(int(np.log(segment.entries) / np.log(FAN)), []).append(segment)
+        for _, alike in sorted(sizes.items()):
+            if len(alike) >= FAN:
+                return alike
+        return []
+
+    def replace(self, old: Sequence[Segment], merged: Segment | None) -> None:
+        """Puts the merged segment in the place of those that it was made of."""
+        gone = {id(segment) for segment in old}
+        self._segments = [None if id(segment) in gone else segment for segment in self._segments]
+        if merged is not None:
+            self._add(merged)
+
+    def tidy(self) -> None:
+        """Merges all that is due."""
+        while due := self.due():
+            self.replace(due, merge(due))
+
+    def scores(self, query: LexicalQuery, rows: int) -> NDArray[np.float64]:
+        """The lexical score of each row below `rows`.
+
+        A row's parts are added in the order of the terms, wherever they are stored: the same bag scores the same.
+        """
+        scores = np.zeros(rows + 1)  # the last one takes what replaced bags add
+        found: list[tuple[Rows, Counts]] = []
+        entries = 0
+        for segment in self._live():
+            if not (lists := _lists(segment, query)):
+                continue
+            documents, parts, _ = _parts(segment, query, lists)
+            found.append((segment.rows[documents], parts))
+            entries += len(parts)
+            if entries > _BATCH:
+                _add_up(scores, found)
+                found, entries = [], 0
+        _add_up(scores, found)
+        return scores[:rows]
+
+    def matched(self, query: LexicalQuery, rows: Rows, limit: int) -> list[Terms]:
+        """For each of these rows the terms that add most to its lexical score, and what they add."""
+        numbers = np.full(len(self._segment) + 1, _DEAD)
+        inside = rows < len(self._segment)
+        numbers[rows[inside]] = np.flatnonzero(inside)
+        numbers[-1] = _DEAD  # where dead documents point
+        found: list[tuple[Rows, NDArray[np.uint32], Counts]] = []
+        for segment in self._live():
+            if lists := _lists(segment, query):
+                documents, parts, terms = _parts(segment, query, lists)
+                owner = numbers[segment.rows[documents]]
+                chosen = owner != _DEAD
+                found.append((owner[chosen], terms[chosen], parts[chosen]))
+        if not found:
+            return [Terms.of({}) for _ in rows]
+        owners, terms, parts = (np.concatenate(each) for each in zip(*found, strict=True))
+        order = np.lexsort((terms, owners))
+        bounds = np.searchsorted(owners[order], np.arange(len(rows) + 1))
+        return [
+            Terms(terms[order[start:end]], parts[order[start:end]]).largest(limit)
+            for start, end in itertools.pairwise(bounds.tolist())
+        ]
+
+
+def merge(segments: Sequence[Segment]) -> Segment | None:
+    """One segment with the living bags of all; None when there is none. The segments stay as they are."""
+    parts = [part for part in map(_without_dead, segments) if part.entries]
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    terms = np.unique(np.concatenate([part.terms for part in parts]))
+    places = [np.searchsorted(terms, part.terms) for part in parts]
+    sizes = np.zeros(len(terms), np.int64)
+    for part, place in zip(parts, places, strict=True):
+        sizes[place] += np.diff(part.starts)
+    starts = _starts(sizes)
+    documents = np.empty(starts[-1], np.int32)
+    counts = np.empty(starts[-1], np.float32)
+    free, before = starts[:-1].copy(), 0
+    for part, place in zip(parts, places, strict=True):
+        size = np.diff(part.starts)
+        target = np.repeat(free[place] - part.starts[:-1], size) + np.arange(part.entries)
+        documents[target] = part.documents + before
+        counts[target] = part.counts
+        free[place] += size
+        before += len(part.rows)
+    rows, lengths = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "lengths"))
+    return Segment(terms, starts, documents, counts, rows, lengths)
+
+
+def _without_dead(segment: Segment) -> Segment:
+    """The segment without the bags that were replaced."""
+    if not segment.dead:
+        return segment
+    alive = segment.rows != _DEAD
+    number = np.cumsum(alive, dtype=np.int32) - np.int32(1)
+    kept = alive[segment.documents]
+    sizes = np.diff(np.concatenate([[0], np.cumsum(kept)])[segment.starts])
+    terms = sizes > 0
+    return Segment(
+        segment.terms[terms],
+        _starts(sizes[terms]),
+        number[segment.documents[kept]],
+        segment.counts[kept],
+        segment.rows[alive],
+        segment.lengths[alive],
+    )
+
+
+def _segment(rows: Rows, bags: Sequence[tuple[Terms, float]]) -> Segment:
+    ids = np.concatenate([terms.ids for terms, _ in bags])
+    owners = np.repeat(np.arange(len(bags), dtype=np.int32), [len(terms) for terms, _ in bags])
+    order = np.argsort(ids, kind="stable")
+    terms, sizes = np.unique(ids, return_counts=True)
+    counts = np.concatenate([terms.values for terms, _ in bags])
+    lengths = np.array([length for _, length in bags], np.float32)
+    return Segment(terms, _starts(sizes), owners[order], counts[order], rows.astype(np.int64), lengths)
+
+
+def _lists(segment: Segment, query: LexicalQuery) -> list[tuple[int, slice]]:
+    """For each query term that the segment has, its number in the query and where its entries are."""
+    wanted = query.terms.ids
+    at = np.searchsorted(segment.terms, wanted)
+    known = np.flatnonzero(segment.terms[np.minimum(at, len(segment.terms) - 1)] == wanted)
+    starts, ends = segment.starts[at[known]].tolist(), segment.starts[at[known] + 1].tolist()
+    return [(term, slice(start, end)) for term, start, end in zip(known.tolist(), starts, ends, strict=True)]
+
+
+def _parts(
+    segment: Segment, query: LexicalQuery, lists: list[tuple[int, slice]]
+) -> tuple[NDArray[np.int32], Counts, NDArray[np.uint32]]:
+    """For each entry its document, what it adds to the score, and its term.
+
+    The same operations on float32 numbers as lexical.contributions, so that the results agree to the last bit.
+    """
+    documents = np.concatenate([segment.documents[place] for _, place in lists])
+    parts = np.concatenate([segment.counts[place] for _, place in lists])
+    half = np.broadcast_to(np.asarray(half_counts(segment.lengths, query), np.float32), segment.lengths.shape)
+    parts /= parts + half[documents]
+    numbers = [term for term, _ in lists]
+    sizes = [place.stop - place.start for _, place in lists]
+    parts *= np.repeat(query.terms.values[numbers], sizes)
+    return documents, parts, np.repeat(query.terms.ids[numbers], sizes)
+
+
+def _add_up(scores: NDArray[np.float64], found: list[tuple[Rows, Counts]]) -> None:
+    if found:
+        rows, parts = (np.concatenate(each) for each in zip(*found, strict=True))
+        rows[rows == _DEAD] = len(scores) - 1
+        scores += np.bincount(rows, parts, len(scores))
+
+
+def _starts(sizes: Rows) -> Rows:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+
+
+def _grown(array: NDArray[np.int32], least: int) -> NDArray[np.int32]:
+    grown = np.full(max(least, 2 * len(array), 1024), _DEAD, np.int32)
+    grown[: len(array)] = array
+    return grown
