@@ -18,7 +18,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 # Where each listens relative to the first port; stopped in this order: the public one first, the stores last.
-SERVICES = {"recommender": 0, "ingestion": 4, "reranker": 3, "profiler": 1, "index": 2}
+SERVICES = {"edge": 5, "recommender": 0, "ingestion": 4, "reranker": 3, "profiler": 1, "index": 2}
+PORTS = {**SERVICES, "http": 10}
+"""`http` is the edge's second port, where the page and the JSON API are."""
 DEFAULT_PORT_BASE = 7300
 DEFAULT_DATA = Path(".citewell")
 STOP_SECONDS = 30.0
@@ -67,11 +69,11 @@ def alive(pid: int) -> bool:
 
 
 def choose_ports(base: int) -> dict[str, int]:
-    """A port a service: five free ones for base 0, else base and those behind it. StackError when one is taken."""
+    """A port a service and one for HTTP: free ones for base 0, else base and those behind it. StackError when taken."""
     holders: list[socket.socket] = []
     ports: dict[str, int] = {}
     try:
-        for service, offset in SERVICES.items():
+        for service, offset in PORTS.items():
             holder = socket.socket()
             holders.append(holder)
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -131,6 +133,8 @@ class Stack:
             "CITEWELL_RECOMMENDER__RERANKER_ADDRESS": addresses["reranker"],
             "CITEWELL_RECOMMENDER__INGESTION_ADDRESS": addresses["ingestion"],
             "CITEWELL_PROFILER__INDEX_ADDRESS": addresses["index"],
+            "CITEWELL_EDGE__RECOMMENDER_ADDRESS": addresses["recommender"],
+            "CITEWELL_EDGE__HTTP_PORT": str(self.ports["http"]),
             "CITEWELL_INGESTION__PROFILER_ADDRESS": addresses["profiler"],
         }
         if self.cluster:  # ledger and log are where the environment says

@@ -1,4 +1,4 @@
-"""`citewell up`: five services on this machine."""
+"""`citewell up`: the services and the HTTP edge on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ console = Console(highlight=False)
 def up(
     data: Annotated[Path, typer.Option(help="Folder of ledger, log, index and logs.")] = DEFAULT_DATA,
     port_base: Annotated[
-        int, typer.Option(min=0, max=65000, help="First of five ports; 0 takes free ones.")
+        int, typer.Option(min=0, max=65000, help="First of six ports, and HTTP ten above; 0 takes free ones.")
     ] = DEFAULT_PORT_BASE,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once they serve; `citewell down` stops them.")
@@ -108,4 +108,6 @@ def _watch(stack: Stack, stopping: threading.Event) -> None:
 
 def _print_addresses(addresses: dict[str, str]) -> None:
     for service, address in sorted(addresses.items(), key=lambda item: item[1]):
-        console.print(f"{service:<12} {address}")
+        if service != "http":
+            console.print(f"{service:<12} {address}")
+    console.print(f"page and JSON API: http://{addresses['http']}/")

@@ -1,0 +1,106 @@
+"""What the edge answers: the RPCs, their OpenAPI description, health, and the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib import resources
+from typing import Any
+
+import grpc
+
+from citewell import __version__
+from citewell.edge.connect import ConnectService
+from citewell.edge.openapi import openapi
+from citewell.edge.settings import EdgeSettings
+from citewell.recommender.v1 import recommender_pb2
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_SERVICE = recommender_pb2.DESCRIPTOR.services_by_name["RecommenderService"]
+_PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+}
+# The page loads nothing from elsewhere and nobody may frame it.
+_PAGE_HEADERS = [
+    (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+]
+_CORS_METHODS = b"POST, GET, OPTIONS"
+_CORS_HEADERS = (
+    b"content-type, connect-protocol-version, connect-timeout-ms, grpc-timeout, x-grpc-web, x-user-agent, authorization"
+)
+
+
+def application(channel: grpc.aio.Channel, settings: EdgeSettings) -> Application:
+    """The ASGI application."""
+    rpcs = ConnectService(
+        _SERVICE,
+        channel,
+        settings.max_request_megabytes << 20,
+        settings.default_deadline_seconds,
+        settings.longest_deadline_seconds,
+    )
+    files = {"/openapi.json": (json.dumps(openapi(_SERVICE, __version__)).encode(), "application/json")}
+    if settings.page:
+        folder = resources.files("citewell.edge") / "page"
+        files |= {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGE.items()}
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path, method = scope["path"], scope["method"]
+        if path.startswith(rpcs.path + "/"):
+            await rpcs(scope, receive, send)
+        elif path in files and method in ("GET", "HEAD"):
+            body, kind = files[path]
+            await _respond(send, 200, b"" if method == "HEAD" else body, kind, _PAGE_HEADERS)
+        elif path == "/healthz":
+            await _respond(send, 200, b"ok\n", "text/plain")
+        else:
+            await _respond(send, 404, f"nothing is served at {path}\n".encode(), "text/plain; charset=utf-8")
+
+    return _with_cors(answer, frozenset(settings.allowed_origins))
+
+
+async def _respond(
+    send: Send, status: int, body: bytes, kind: str, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    told = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *(headers or [])]
+    await send({"type": "http.response.start", "status": status, "headers": told})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _with_cors(inner: Application, allowed: frozenset[str]) -> Application:
+    """Lets pages of the allowed origins call; answers their preflight requests."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        origin = dict(scope.get("headers", ())).get(b"origin", b"").decode("latin-1")
+        if not origin or not (origin in allowed or "*" in allowed):
+            await inner(scope, receive, send)
+            return
+        headers = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
+        if scope["method"] == "OPTIONS":
+            headers += [
+                (b"access-control-allow-methods", _CORS_METHODS),
+                (b"access-control-allow-headers", _CORS_HEADERS),
+                (b"access-control-max-age", b"7200"),
+            ]
+            await _respond(send, 204, b"", "text/plain", headers)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            await send(message)
+
+        await inner(scope, receive, with_headers)
+
+    return answer

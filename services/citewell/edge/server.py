@@ -1,0 +1,82 @@
+"""The edge's life: one channel to the recommender, one HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import grpc
+import uvicorn
+
+from citewell.edge.application import application
+from citewell.edge.settings import EdgeSettings
+from citewell.runtime.channels import open_channel
+from citewell.runtime.errors import Unavailable
+from citewell.runtime.settings import UnknownSetting
+from citewell.runtime.telemetry import logger
+
+
+class EdgeServer:
+    """Serves HTTP beside the health checks that every service has."""
+
+    grpc_services: tuple[str, ...] = ()
+
+    def __init__(self, settings: EdgeSettings) -> None:
+        self._settings = settings
+        self._http: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Nothing: the edge has no gRPC service of its own."""
+
+    async def start(self) -> None:
+        """Opens the channel and the HTTP port."""
+        settings = self._settings
+        listening = _listen(settings.host, settings.http_port)
+        self._channel = open_channel(settings.recommender_address, settings.client_tls, settings.max_message_megabytes)
+        told = uvicorn.Config(
+            application(self._channel, settings),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            limit_concurrency=settings.max_in_flight,
+            timeout_graceful_shutdown=max(1, int(settings.grace_seconds)),
+            ssl_certfile=settings.tls.certificate,
+            ssl_keyfile=settings.tls.key,
+            ssl_ca_certs=str(settings.tls.client_ca) if settings.tls.client_ca else None,
+        )
+        self._http = uvicorn.Server(told)
+        # The service's own life handles signals.
+        self._http.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+        self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
+        while not self._http.started:
+            if self._serving.done():
+                self._serving.result()
+                raise Unavailable("the HTTP server ended while it started", stage="edge")
+            await asyncio.sleep(0.01)
+        logger.info("HTTP", address="http://{}:{}".format(*listening.getsockname()[:2]))
+
+    async def check(self) -> None:
+        """Raises when HTTP is no longer served. A recommender that is gone shows in answers, not here."""
+        if self._serving is None or self._serving.done():
+            raise Unavailable("the HTTP server ended", stage="edge")
+
+    async def stop(self) -> None:
+        if self._http and self._serving:
+            self._http.should_exit = True
+            await asyncio.gather(self._serving, return_exceptions=True)
+            await self._channel.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise UnknownSetting(
+            f"HTTP cannot listen on {host}:{port}: {error.strerror}; set CITEWELL_EDGE__HTTP_PORT"
+        ) from None
+    return listening

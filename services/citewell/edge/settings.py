@@ -1,0 +1,29 @@
+"""What the edge can be told: CITEWELL_EDGE__<NAME>."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from citewell.runtime.settings import ServiceSettings
+
+
+class EdgeSettings(ServiceSettings):
+    """The edge's settings. `port` serves gRPC health checks; HTTP has a port of its own."""
+
+    model_config = SettingsConfigDict(env_prefix="CITEWELL_EDGE__")
+
+    http_port: int = Field(0, ge=0, le=65535)
+    """Port of HTTP on `host`; 0 takes a free one and logs it."""
+    recommender_address: str = Field("127.0.0.1:7300", min_length=1)
+    """The recommender."""
+    page: bool = True
+    """Serve the page for writers at /."""
+    allowed_origins: tuple[str, ...] = ()
+    """Other origins whose pages may call the API (CORS), e.g. '["https://editor.example"]'; '["*"]' = any."""
+    max_request_megabytes: int = Field(8, ge=1, le=64)
+    """Largest request; a draft of 2 MB takes 2.7 MB in JSON."""
+    max_in_flight: int = Field(64, ge=1)
+    """Requests answered at a time; one more gets 503 at once."""
+    longest_deadline_seconds: float = Field(600.0, gt=0)
+    """No request may take longer, whatever deadline it names."""

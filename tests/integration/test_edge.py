@@ -1,0 +1,107 @@
+"""The edge by itself: what it answers when the recommender is gone, whom it lets in, how much it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from citewell.edge.server import EdgeServer
+from citewell.edge.settings import EdgeSettings
+from citewell.runtime.server import ServiceProcess
+from citewell.runtime.settings import UnknownSetting
+
+RECOMMEND = "/citewell.recommender.v1.RecommenderService/Recommend"
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: EdgeSettings) -> AsyncIterator[None]:
+    process = ServiceProcess("edge", settings, EdgeServer(settings))
+    task = asyncio.create_task(process.run())
+    try:
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(OSError):
+                    (await asyncio.open_connection("127.0.0.1", settings.http_port))[1].close()
+                    break
+                await asyncio.sleep(0.02)
+        yield
+    finally:
+        process.stop()
+        await asyncio.wait_for(task, 20)
+
+
+async def ask(port: int, method: str, path: str, body: bytes = b"", **headers: str) -> http.client.HTTPResponse:
+    def blocking() -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        answer.body = answer.read()  # type: ignore[attr-defined]
+        connection.close()
+        return answer
+
+    return await asyncio.to_thread(blocking)
+
+
+async def test_without_a_recommender_answers_say_so_and_the_edge_lives() -> None:
+    port, nobody = free_port(), free_port()
+    async with serving(EdgeSettings(http_port=port, recommender_address=f"127.0.0.1:{nobody}")):
+        answer = await ask(port, "POST", RECOMMEND, b"{}", content_type="application/json", connect_timeout_ms="5000")
+        assert (answer.status, json.loads(answer.body)["code"]) == (503, "unavailable")  # type: ignore[attr-defined]
+        assert (await ask(port, "GET", "/healthz")).status == 200
+
+
+async def test_named_origins_may_call_and_others_may_not() -> None:
+    port = free_port()
+    async with serving(EdgeSettings(http_port=port, allowed_origins=("https://editor.example",))):
+        asked = await ask(port, "OPTIONS", RECOMMEND, origin="https://editor.example")
+        assert asked.status == 204
+        assert asked.headers["access-control-allow-origin"] == "https://editor.example"
+        assert "connect-timeout-ms" in asked.headers["access-control-allow-headers"]
+        answered = await ask(
+            port, "POST", RECOMMEND, b"{", content_type="application/json", origin="https://editor.example"
+        )
+        assert answered.headers["access-control-allow-origin"] == "https://editor.example"
+        other = await ask(port, "OPTIONS", RECOMMEND, origin="https://other.example")
+        assert other.headers["access-control-allow-origin"] is None
+
+
+async def test_a_request_beyond_the_limit_is_refused_at_once() -> None:
+    port = free_port()
+    async with serving(EdgeSettings(http_port=port, max_in_flight=1)):
+        # An open connection counts as one in flight.
+        _, held = await asyncio.open_connection("127.0.0.1", port)
+        held.write(b"POST " + RECOMMEND.encode() + b" HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n")
+        await held.drain()
+        statuses = set()
+        async with asyncio.timeout(10):
+            while 503 not in statuses:
+                statuses.add((await ask(port, "GET", "/healthz")).status)
+        held.close()
+
+
+async def test_without_the_page_only_the_api_is_served() -> None:
+    port = free_port()
+    async with serving(EdgeSettings(http_port=port, page=False)):
+        assert (await ask(port, "GET", "/")).status == 404
+        assert (await ask(port, "GET", "/openapi.json")).status == 200
+
+
+async def test_a_port_in_use_is_told() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        settings = EdgeSettings(http_port=held.getsockname()[1])
+        with pytest.raises(UnknownSetting, match="HTTP_PORT"):
+            await ServiceProcess("edge", settings, EdgeServer(settings)).run()
