@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 import citewell
 from citewell.runtime.settings import NESTING, ServiceSettings
 
-SERVICES = ("recommender", "profiler", "index", "reranker", "ingestion")
+SERVICES = ("recommender", "profiler", "index", "reranker", "ingestion", "edge")
 
 
 INTRODUCTION = """# Settings

@@ -27,6 +27,7 @@ ALLOWED = {
     "corpora": {"scholarly"},
     "demo": {"scholarly"},
     "manuscripts": {"scholarly"},
+    "edge": {"contracts", "types", "runtime"},
     **{service: VOCABULARY | {"inference"} for service in SERVICES},
     "recommender": VOCABULARY | {"manuscripts"},
     "client": VOCABULARY,
