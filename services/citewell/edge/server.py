@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Mapping
+from functools import partial
 
 import grpc
 import uvicorn
 
 from citewell.edge.application import application
 from citewell.edge.settings import EdgeSettings
-from citewell.runtime.channels import open_channel
+from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import Unavailable
+from citewell.runtime.health import Check
 from citewell.runtime.settings import UnknownSetting
 from citewell.runtime.telemetry import logger
 
@@ -61,6 +64,9 @@ class EdgeServer:
         """Raises when HTTP is no longer served. A recommender that is gone shows in answers, not here."""
         if self._serving is None or self._serving.done():
             raise Unavailable("the HTTP server ended", stage="edge")
+
+    def dependencies(self) -> Mapping[str, Check]:
+        return {"recommender": partial(require_serving, self._channel, "citewell.recommender.v1.RecommenderService")}
 
     async def stop(self) -> None:
         if self._http and self._serving:
