@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from numpy.typing import NDArray
 
-from citewell.profiler.ledger import progress, schema
+from citewell.profiler.ledger import ledger, progress, schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent
@@ -23,7 +25,8 @@ from citewell.profiler.ledger.rules import SourcedEvent
 from citewell.profiler.ledger.views import read_views
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.reads import get_profile, score_profiles
-from citewell.runtime.errors import FailedPrecondition, NotFound, StorageFull
+from citewell.runtime import deadlines
+from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, NotFound, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.outcomes import Outcome
@@ -76,6 +79,27 @@ def test_a_ledger_written_under_a_former_hash_goes_on_without_a_rebuild(world: W
     with database.reading() as connection:
         assert {view.model.hash for view in read_views(connection)} == {"hash-6"}
     database.close()
+
+
+def test_a_call_that_runs_out_of_time_stops_and_goes_on_where_it_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "TEXTS_AT_ONCE", 2)
+    encode = world.encoder.encode
+
+    def slow(texts: Sequence[str]) -> NDArray[np.float32]:
+        while world.encoder.encoded and deadlines.remaining() > 0:  # the second piece takes all the time there is
+            pass
+        return encode(texts)
+
+    monkeypatch.setattr(world.encoder, "encode", slow)
+    incoming = [IncomingEvent(SourcedEvent(Event(name, paper(name)))) for name in "abcdef"]
+    with deadlines.within(0.1), pytest.raises(DeadlineExceeded):
+        world.ledger.apply(incoming)
+    assert len(world.encoder.encoded) == 4
+    monkeypatch.setattr(world.encoder, "encode", encode)
+    assert {result.outcome for result in world.ledger.apply(incoming)} == {Outcome.APPLIED}
+    assert len(world.encoder.encoded) == sum(world.encoder.encoded.values()) == 6
 
 
 def test_citations_move_the_cited_profile(world: World) -> None:

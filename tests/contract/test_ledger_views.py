@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from citewell.profiler import projector
 from citewell.profiler.doctor import check_profiles
 from citewell.profiler.ledger import filling, schema
+from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.ledger.ledger import IncomingEvent
 from citewell.profiler.ledger.lifecycle import (
     adopt_restored,
@@ -32,7 +33,7 @@ from citewell.runtime.errors import FailedPrecondition, NotFound
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.publications import Event, Retraction
 from tests.ledger_suite import WEIGHTS, World, paper
-from tests.ledger_world import shown_papers
+from tests.ledger_world import HashEncoder, shown_papers
 
 
 def test_a_replay_after_a_rebuild_encodes_nothing(world: World) -> None:
@@ -110,6 +111,59 @@ def test_another_encoder_is_filled_while_events_go_on(world: World, monkeypatch:
     assert world.sums(other) == world.model.sums(other)
     world.project()
     assert try_switch(world.database, view.name) is not None
+    world.check()
+
+
+def test_events_do_not_wait_for_the_missing_encoder_of_a_view_that_is_not_served(world: World) -> None:
+    other = world.encoders["other"]
+    world.publish(paper("a"), paper("b", "a", "zz"))
+    view = start_rebuild(world.database, other, WEIGHTS)
+
+    def fill() -> None:
+        while filling.fill_step(world.database, world.ledger.encoders):
+            pass
+
+    def load(name: str) -> HashEncoder:
+        if name == "other":
+            raise FailedPrecondition("its folder is gone", reason="ENCODER_UNUSABLE")
+        return world.encoders[name]
+
+    for complete in (False, True):
+        if complete:
+            fill()
+            world.project()
+        there, world.ledger.encoders = world.ledger.encoders, Encoders(load)
+        world.publish(paper(f"c{complete}", "a"), paper("b", "a", revision=2 + complete))  # "zz" is cited no more
+        world.check()
+        with pytest.raises(FailedPrecondition, match="folder is gone"):
+            fill()
+        assert try_switch(world.database, view.name) is None
+        world.ledger.encoders = there
+    fill()
+    assert world.sums(other) == world.model.sums(other)
+    world.project()
+    assert try_switch(world.database, view.name) is not None
+    world.check()
+
+
+@pytest.mark.parametrize("state", ["ENCODING", "SUMMING", "READY"])
+def test_a_view_can_be_dropped_in_every_state(world: World, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filling, "PAPERS_SUMMED", 1)
+    other = world.encoders["other"]
+    world.publish(paper("a"), paper("b", "a"), paper("c", "a", "b"))
+    view = start_rebuild(world.database, other, WEIGHTS)
+
+    def read() -> View | None:
+        with world.database.reading() as connection:
+            return next((each for each in read_views(connection) if each.name == view.name), None)
+
+    while (there := read()) and there.model.state != state:
+        filling.fill_step(world.database, world.ledger.encoders)
+    retire_view(world.database, view.name)
+    forget_view(world.database, view.name)
+    assert read() is None
+    assert world.sums(other) == {}
+    world.publish(paper("d", "a"))
     world.check()
 
 
@@ -199,7 +253,7 @@ def test_a_view_with_fewer_points_than_were_written_is_filled_again(world: World
     assert looked(world) == 0
     papers, spans = world.index.papers[world.index.serving], world.index.spans[world.index.serving]
     del papers["a"]
-    assert looked(world) == 6  # of four papers three cited somebody at some time, d never did
+    assert looked(world) == 6  # two of the four papers cited somebody at some time
     world.check()
     assert looked(world) == 0
     del spans[next(key for key, span in spans.items() if not span.hidden)]

@@ -8,6 +8,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,22 @@ import pytest
 from citewell.index.server import IndexServer
 from citewell.index.settings import IndexSettings
 from citewell.index.v1 import index_pb2, index_pb2_grpc
+from citewell.profiler.index_client import IndexClient
+from citewell.profiler.ledger.points import PaperPoint
+from citewell.profiler.ledger.sums import Model
+from citewell.profiler.ledger.views import View
+from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.server import ProfilerService
 from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2 as pb
 from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2, profile_query_pb2_grpc
-from citewell.runtime import deadlines
+from citewell.runtime import deadlines, faults
 from citewell.runtime.channels import invoke, open_channel
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
 from citewell.runtime.server import Service, ServiceProcess
 from citewell.runtime.settings import ServiceSettings
+from citewell.scholarly.papers import Paper
+from citewell.scholarly.publications import MAX_ABSTRACT, MAX_TITLE
 from citewell.types.v1 import paper_pb2, publication_pb2
 from tests.servers.processes import free_ports
 from tests.tiny_models import write_tiny_encoder
@@ -294,6 +302,42 @@ async def test_other_weights_in_the_settings_take_over_by_themselves(folder: Pat
         ]
         await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view=new.name))
         assert (await call(profiler.queries.Info, profile_query_pb2.InfoRequest())).alpha == 0.1
+
+
+async def test_queries_do_not_wait_for_events_that_are_stuck(folder: Path, encoder: Path) -> None:
+    go_on = threading.Event()
+    async with running(folder, encoder) as profiler:
+        faults.actions["after-encode"] = lambda: go_on.wait(60) and None
+        try:
+            # More than the threads of the event loop's own pool.
+            stuck = [asyncio.create_task(profiler.apply(event(f"p{n}"), start=n)) for n in range(64)]
+            await asyncio.sleep(0)  # let them send
+            answer = await call(profiler.queries.EmbedQuery, query(title="a net"), seconds=20)
+            assert answer.view
+            assert not any(task.done() for task in stuck)
+        finally:
+            faults.actions.pop("after-encode")
+            go_on.set()
+            await asyncio.gather(*stuck)
+
+
+async def test_long_texts_are_written_and_read_in_messages_below_the_limit(folder: Path) -> None:
+    """256 papers at their longest take 16 MB; a message may have 4."""
+    told = IndexSettings(folder=folder / "index", min_free_megabytes=0, max_message_megabytes=4)
+    view = View("v", Model("hash", "encoder", 4, "READY"), ProfileWeights(0.5, 0.5), "epoch", True, True, False)
+    vector = np.ones(4, np.float32)
+    points = [
+        PaperPoint(Paper(f"p{n}", title="é" * MAX_TITLE, abstract="漢" * MAX_ABSTRACT), vector, vector, 1, False)
+        for n in range(256)
+    ]
+    async with serving("index", told, IndexServer(told)) as port:
+        channel = open_channel(f"localhost:{port}", max_message_megabytes=4)
+        client = IndexClient(channel, max_message_megabytes=4)
+        await client.create_view(view)
+        await client.upsert(view, points, [])
+        papers, _ = await client.read_points("v", [point.paper.id for point in points], [])
+        assert {point.paper for point in papers} == {point.paper for point in points}
+        await channel.close()
 
 
 @contextlib.asynccontextmanager

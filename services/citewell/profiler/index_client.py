@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import grpc
 import numpy as np
@@ -15,6 +15,7 @@ from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
 from citewell.profiler.profiles import Vectors
 from citewell.runtime.channels import invoke
+from citewell.runtime.errors import Overloaded
 from citewell.scholarly.spans import Span
 from citewell.types.messages import (
     date_from_message,
@@ -25,7 +26,7 @@ from citewell.types.messages import (
     terms_to_message,
 )
 
-# Keeps a message well below the size limit: a point takes up to 60 KB at its largest abstract.
+# More are not written faster, and hold up searches for longer. A message is kept below half of its size limit as well.
 POINTS_PER_MESSAGE = 256
 POINTS_READ_AT_ONCE = 1000
 SCHEMA_VERSION = 1
@@ -33,11 +34,15 @@ WRITE_SECONDS = 60.0
 READ_SECONDS = 30.0
 
 
+Point = index_pb2.PaperPoint | index_pb2.SpanPoint
+
+
 class IndexClient:
     """An `IndexWriter`."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, max_message_megabytes: int = 32) -> None:
         self._stub = index_pb2_grpc.IndexServiceStub(channel)
+        self._most_bytes = (max_message_megabytes << 20) // 2
 
     async def holdings(self) -> Holdings:
         info = await invoke(self._stub.Info, index_pb2.InfoRequest(), "index.Info", at_most=READ_SECONDS)
@@ -59,11 +64,11 @@ class IndexClient:
         await invoke(self._stub.CreateView, request, "index.CreateView", at_most=WRITE_SECONDS)
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
-        points = [
+        points: list[Point] = [
             *map(_paper_message, papers),
             *(_span_message(span, view.form.extractor) for span in spans),
         ]
-        for some in chunks(points, POINTS_PER_MESSAGE):
+        for some in _messages(points, self._most_bytes):
             request = index_pb2.UpsertRequest(
                 index_view=view.name,
                 epoch=view.epoch,
@@ -87,15 +92,40 @@ class IndexClient:
         spans: list[SpanPoint] = []
         names = [*((True, key) for key in paper_ids), *((False, key) for key in span_keys)]
         for some in chunks(names, POINTS_READ_AT_ONCE):
-            request = index_pb2.ReadPointsRequest(
-                index_view=view,
-                paper_ids=[key for is_paper, key in some if is_paper],
-                span_keys=[key for is_paper, key in some if not is_paper],
-            )
-            response = await invoke(self._stub.ReadPoints, request, "index.ReadPoints", at_most=WRITE_SECONDS)
-            papers += map(_paper_point, response.papers)
-            spans += map(_span_point, response.spans)
+            for response in await self._read(view, some):
+                papers += map(_paper_point, response.papers)
+                spans += map(_span_point, response.spans)
         return papers, spans
+
+    async def _read(self, view: str, names: Sequence[tuple[bool, str]]) -> list[index_pb2.ReadPointsResponse]:
+        request = index_pb2.ReadPointsRequest(
+            index_view=view,
+            paper_ids=[key for is_paper, key in names if is_paper],
+            span_keys=[key for is_paper, key in names if not is_paper],
+        )
+        try:
+            return [await invoke(self._stub.ReadPoints, request, "index.ReadPoints", at_most=WRITE_SECONDS)]
+        except Overloaded as error:
+            if error.reason != "RESOURCE_EXHAUSTED" or len(names) == 1:
+                raise
+            # gRPC's own words for an answer larger than a message may be: half of the points, and the other half.
+            middle = len(names) // 2
+            return await self._read(view, names[:middle]) + await self._read(view, names[middle:])
+
+
+def _messages(points: Sequence[Point], most_bytes: int) -> Iterator[list[Point]]:
+    """The points in runs that fit into one message each."""
+    some: list[Point] = []
+    size = 0
+    for point in points:
+        own = point.ByteSize()
+        if some and (size + own > most_bytes or len(some) == POINTS_PER_MESSAGE):
+            yield some
+            some, size = [], 0
+        some.append(point)
+        size += own
+    if some:
+        yield some
 
 
 def settings_hash(view: View) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.expected import Expected, read_expected, refill_view
+from citewell.profiler.ledger.expected import Expected, note_created, read_expected, refill_view
 from citewell.profiler.ledger.lifecycle import forget_view
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View, read_views
@@ -83,7 +83,9 @@ class IndexViews:
             if view.name not in (await self._index.holdings()).views:
                 # Marked before it is created: whoever dies in between leaves a view that is still missing.
                 await self._refill(view, "the index has no such view")
+                self._to_compare = True
             await self._index.create_view(view)
+            await asyncio.to_thread(note_created, self._database, view)
             self._created.add(view.name)
         if view.serving and self._served != view.name:
             await self._index.serve_view(view.name)
@@ -134,12 +136,11 @@ class IndexViews:
             )
 
     async def _refill(self, view: View, why: str) -> None:
-        marked = await asyncio.to_thread(refill_view, self._database, view.name)
-        if not marked:  # a new view, whose objects are all marked already
+        if not await asyncio.to_thread(refill_view, self._database, view):  # a new view
             return
-        logger.error("the index lost data; it is filled again from the ledger", view=view.name, why=why, objects=marked)
-        _refills.add(1)
         self._changed()
+        logger.error("the index lost data; it is filled again from the ledger", view=view.name, why=why)
+        _refills.add(1)
         # Until every process knows that the view is incomplete, a view created anew would be taken for a complete one.
         await asyncio.sleep(self._notice_seconds)
 

@@ -24,6 +24,7 @@ from citewell.profiler.ledger.lifecycle import (
 )
 from citewell.profiler.ledger.rules import Result, SourcedEvent
 from citewell.profiler.ledger.views import View, read_views
+from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
@@ -51,10 +52,12 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         index: IndexWriter,
         watermarks: Watermarks,
         changed: Callable[[], None],
+        pool: Pool,
         max_views: int = MAX_VIEWS,
     ) -> None:
+        """`pool` applies events."""
         self._ledger, self._index, self._watermarks, self._changed = ledger, index, watermarks, changed
-        self._max_views = max_views
+        self._max_views, self._pool = max_views, pool
         self._database = ledger.database
 
     async def ApplyPublications(
@@ -221,7 +224,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         self, messages: Sequence[tuple[publication_pb2.PublicationEvent, publication_pb2.LogPosition | None]]
     ) -> list[Result]:
         self._require_ledger()
-        results = await asyncio.to_thread(self._translate_and_apply, messages)
+        results = await self._pool.run(self._translate_and_apply, messages)
         for outcome, count in Counter(result.outcome for result in results).items():
             _events.add(count, {"outcome": outcome.value})
         self._changed()

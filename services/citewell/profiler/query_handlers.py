@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from typing import Any
 
@@ -12,6 +11,7 @@ from citewell import __version__
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
+from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import QueryWeights, query_vector
 from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
@@ -35,13 +35,16 @@ AS_OF_LIMITS = (
 class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     """Handlers."""
 
-    def __init__(self, database: Database, encoders: Encoders, weights: QueryWeights, watermarks: Watermarks) -> None:
+    def __init__(
+        self, database: Database, encoders: Encoders, weights: QueryWeights, watermarks: Watermarks, pool: Pool
+    ) -> None:
         self._database, self._encoders, self._weights, self._watermarks = database, encoders, weights, watermarks
+        self._pool = pool
 
     async def EmbedQuery(
         self, request: profile_query_pb2.EmbedQueryRequest, context: Any
     ) -> profile_query_pb2.EmbedQueryResponse:
-        return await asyncio.to_thread(self._embed, query_from_message(request))
+        return await self._pool.run(self._embed, query_from_message(request))
 
     async def ScoreProfiles(
         self, request: profile_query_pb2.ScoreProfilesRequest, context: Any
@@ -49,7 +52,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         if len(request.paper_ids) > MAX_SCORED:
             raise InvalidField("paper_ids", f"{len(request.paper_ids)} ids", f"at most {MAX_SCORED}")
         _ = self._watermarks.view
-        scored, unknown = await asyncio.to_thread(
+        scored, unknown = await self._pool.run(
             score_profiles,
             self._database,
             list(request.paper_ids),
@@ -75,7 +78,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         self, request: profile_query_pb2.GetProfileRequest, context: Any
     ) -> profile_query_pb2.GetProfileResponse:
         _ = self._watermarks.view
-        found = await asyncio.to_thread(
+        found = await self._pool.run(
             get_profile, self._database, request.paper_id, date_from_message(request.as_of, "as_of")
         )
         return profile_query_pb2.GetProfileResponse(
@@ -92,7 +95,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         if len(request.paper_ids) > MAX_CITING:
             raise InvalidField("paper_ids", f"{len(request.paper_ids)} ids", f"at most {MAX_CITING}")
         _ = self._watermarks.view
-        found = await asyncio.to_thread(
+        found = await self._pool.run(
             list_references, self._database, list(request.paper_ids), date_from_message(request.as_of, "as_of")
         )
         return profile_query_pb2.ListReferencesResponse(

@@ -16,7 +16,9 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoder, Encoders
 from citewell.profiler.ledger.ledger import Ledger
 from citewell.profiler.ledger.lifecycle import find_serving_view, open_ledger, require_encoder
+from citewell.profiler.ledger.views import read_views
 from citewell.profiler.ledger_handlers import LedgerHandlers
+from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import ProfileWeights, QueryWeights
 from citewell.profiler.projector import Projector
 from citewell.profiler.query_handlers import QueryHandlers
@@ -24,9 +26,15 @@ from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.channels import open_channel, require_serving
-from citewell.runtime.errors import FailedPrecondition
+from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.health import Check
 from citewell.runtime.telemetry import logger, meter
+
+# Queries wait for the encoder's turns and for database reads; a few more threads than cores keep both busy.
+QUERY_THREADS = 16
+# Events are applied one transaction at a time; the others encode meanwhile.
+APPLY_THREADS = 4
+RELEASE_SECONDS = 60.0
 
 # How often a process looks at the ledger until it has surely seen a change of another one.
 NOTICED_AFTER_LOOKS = 3
@@ -48,6 +56,7 @@ class ProfilerService:
         self._watermarks = Watermarks(self._database)
         self._tasks: list[asyncio.Task[None]] = []
         self._weights_differ = False
+        self._query_pool, self._apply_pool = Pool("query", QUERY_THREADS), Pool("apply", APPLY_THREADS)
 
     def register(self, server: grpc.aio.Server) -> None:
         settings = self._settings
@@ -55,14 +64,23 @@ class ProfilerService:
         self._channel = open_channel(
             settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
         )
-        index = IndexClient(self._channel)
+        index = IndexClient(self._channel, settings.max_message_megabytes)
         notice_seconds = NOTICED_AFTER_LOOKS * settings.progress_seconds
         self._projector = Projector(self._database, self._encoders, index, self._watermarks.changed, notice_seconds)
         ledger = LedgerHandlers(
-            Ledger(self._database, self._encoders), index, self._watermarks, self._changed, settings.max_views
+            Ledger(self._database, self._encoders),
+            index,
+            self._watermarks,
+            self._changed,
+            self._apply_pool,
+            settings.max_views,
         )
         queries = QueryHandlers(
-            self._database, self._encoders, QueryWeights(settings.gamma, settings.delta), self._watermarks
+            self._database,
+            self._encoders,
+            QueryWeights(settings.gamma, settings.delta),
+            self._watermarks,
+            self._query_pool,
         )
         ledger_pb2_grpc.add_LedgerServiceServicer_to_server(ledger, server)
         profile_query_pb2_grpc.add_ProfileQueryServiceServicer_to_server(queries, server)
@@ -78,6 +96,7 @@ class ProfilerService:
         await self._watermarks.look()
         self._compare_weights()
         self._run(self._watermarks.run(settings.progress_seconds))
+        self._run(self._release_encoders())
         if settings.project:
             self._run(self._projector.run(settings.progress_seconds))
             self._run(self._projector.fill(settings.progress_seconds))
@@ -97,6 +116,8 @@ class ProfilerService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pool in (self._query_pool, self._apply_pool):
+            pool.close()
         await self._channel.close()
         self._database.close()
 
@@ -115,6 +136,21 @@ class ProfilerService:
             logger.info("waiting for a profiler with PROJECT=true to open the ledger")
             await asyncio.sleep(max(1.0, self._settings.progress_seconds))
         require_encoder(serving, encoder)
+
+    async def _release_encoders(self) -> None:
+        """Lets go of encoders that no view uses any more, for ever."""
+        while True:
+            await asyncio.sleep(RELEASE_SECONDS)
+            try:
+                names = await asyncio.to_thread(self._encoder_names)
+            except CitewellError as error:
+                logger.warning("ledger cannot be read", why=error.message)
+            else:
+                self._encoders.keep({self._settings.encoder, *names})
+
+    def _encoder_names(self) -> set[str]:
+        with self._database.reading() as connection:
+            return {view.model.name for view in read_views(connection)}
 
     def _compare_weights(self) -> None:
         """Says so, once and in a metric, when the served view has other weights than the settings."""

@@ -9,10 +9,10 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.lifecycle import mark_everything
+from citewell.profiler.ledger.lifecycle import created_key, mark_everything
 from citewell.profiler.ledger.rows import KEY_BYTES
 from citewell.profiler.ledger.rules import Kind
-from citewell.profiler.ledger.views import View
+from citewell.profiler.ledger.views import View, read_meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,34 @@ class Expected:
 
 def read_expected(connection: Connection, view: View) -> Expected:
     """Counts over all papers and citations: for rare use."""
-    papers, edges, marks = schema.papers, schema.edges, schema.marks
-
-    def unmarked(kind: Kind, column: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        waiting = sa.exists().where(marks.c.view == view.name, marks.c.kind == kind.value, marks.c.object == column)
-        return sa.not_(waiting)
-
-    count = sa.select(sa.func.count()).where(papers.c.body_revision > 0, unmarked(Kind.PAPER, papers.c.id))
+    edges = schema.edges
     key_bytes = sa.select(sa.func.sum(sa.func.length(edges.c.context_keys))).where(
-        edges.c.present, unmarked(Kind.SPANS, edges.c.citing)
+        edges.c.present, _unmarked(view, Kind.SPANS, edges.c.citing)
     )
-    return Expected(connection.scalar(count) or 0, int(connection.scalar(key_bytes) or 0) // KEY_BYTES)
+    return Expected(_papers(connection, view), int(connection.scalar(key_bytes) or 0) // KEY_BYTES)
 
 
-def refill_view(database: Database, name: str) -> int:
-    """Marks every object of the view that is not marked yet; how many those were."""
+def refill_view(database: Database, view: View) -> bool:
+    """Marks every object of the view, unless the index never had the view; whether it did."""
     with database.writing(alone=True) as connection:
-        return mark_everything(database, connection, name)
+        if not (read_meta(connection, created_key(view.name)) or _papers(connection, view)):
+            return False
+        mark_everything(database, connection, view.name)
+    return True
+
+
+def note_created(database: Database, view: View) -> None:
+    """Remembers that the index has had the view. Without this, a view is known by its acknowledged papers alone."""
+    with database.writing() as connection:
+        database.insert_missing(connection, schema.meta, [{"name": created_key(view.name), "value": "created"}])
+
+
+def _papers(connection: Connection, view: View) -> int:
+    papers = schema.papers
+    query = sa.select(sa.func.count()).where(papers.c.body_revision > 0, _unmarked(view, Kind.PAPER, papers.c.id))
+    return connection.scalar(query) or 0
+
+
+def _unmarked(view: View, kind: Kind, column: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    marks = schema.marks
+    return sa.not_(sa.exists().where(marks.c.view == view.name, marks.c.kind == kind.value, marks.c.object == column))

@@ -8,6 +8,8 @@ TEXTS → SAID → READY, before the models.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -15,7 +17,7 @@ from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders, encode
 from citewell.profiler.ledger.facts import read_facts
-from citewell.profiler.ledger.rows import LedgerRows
+from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone
 from citewell.profiler.ledger.said_terms import replace_said_terms, said_terms_from_edges
 from citewell.profiler.ledger.sums import (
     Model,
@@ -26,6 +28,7 @@ from citewell.profiler.ledger.sums import (
     write_vectors,
 )
 from citewell.profiler.ledger.text_terms import Lexicon, counted, move_lexicon, read_lexicon, write_text_terms
+from citewell.runtime.errors import FailedPrecondition
 
 PAPERS_ENCODED = 64
 PAPERS_SUMMED = 200
@@ -36,17 +39,39 @@ def fill_step(database: Database, encoders: Encoders) -> bool:
     """Does the next piece of work for words or a model that are not ready; False when there is none."""
     with database.reading() as connection:
         lexicon = read_lexicon(connection)
-        model = next((model for model in read_models(connection) if model.state != "READY"), None)
+        models = [model for model in read_models(connection) if model.state != "READY"]
     if lexicon and lexicon.state != "READY":
         (_count_texts if lexicon.state == "TEXTS" else _count_said)(database, lexicon)
         return True
-    if model is None:
-        return False
-    if model.state == "SUMMING":
-        _sum_some(database, model.hash)
-    else:
-        _encode_some(database, encoders, model)
-    return True
+    failed: FailedPrecondition | None = None
+    for model in models:
+        try:
+            if model.state == "SUMMING":
+                _sum_some(database, model.hash)
+            else:
+                _encode_some(database, encoders, model)
+        except FailedPrecondition as error:  # its encoder cannot be loaded: another model's may
+            failed = error
+        else:
+            return True
+    if failed:
+        raise failed
+    return False
+
+
+def fall_behind(
+    database: Database, connection: Connection, model: Model, papers: Iterable[str], *, alone: bool
+) -> None:
+    """Sets a model back to ENCODING, because the vectors of these papers' new texts cannot be made here.
+
+    Its views wait until the encoder is there again, or are dropped. Only a transaction that is alone may do it, for
+    others may be adding to the sums that are built anew.
+    """
+    if model.state != "ENCODING" and not alone:
+        raise NeedsAlone
+    rows = [{"model": model.hash, "paper_id": paper_id} for paper_id in sorted(papers)]
+    database.insert_missing(connection, schema.encode_marks, rows)
+    _set(connection, model.hash, before=model.state, state="ENCODING", summed_to="")
 
 
 def _count_texts(database: Database, lexicon: Lexicon) -> None:
@@ -107,6 +132,10 @@ def _sum_some(database: Database, model_hash: str) -> None:
         if model is None or model.state != "SUMMING":  # another process was here
             return
         cited = _cited_after(connection, model.summed_to, PAPERS_SUMMED)
+        # A model that fell behind has sums of an older state, also of papers that nobody cites any more.
+        table = schema.year_sums
+        old = [table.c.model == model.hash, table.c.cited > model.summed_to]
+        connection.execute(sa.delete(table).where(*old, *([table.c.cited <= cited[-1]] if cited else [])))
         if not cited:
             _set(connection, model.hash, before="SUMMING", state="READY", summed_to="")
             return

@@ -10,8 +10,9 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import progress, schema
 from citewell.profiler.ledger.database import Conflict, Database, chunks
-from citewell.profiler.ledger.encoding import Encoders, SuppliedVector, encode, supplied_vectors
+from citewell.profiler.ledger.encoding import Encoder, Encoders, SuppliedVector, encode, supplied_vectors
 from citewell.profiler.ledger.facts import Text, TextKey
+from citewell.profiler.ledger.filling import fall_behind
 from citewell.profiler.ledger.lifecycle import NewName, random_name
 from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
 from citewell.profiler.ledger.rules import Batch, Result, SourcedEvent
@@ -27,16 +28,20 @@ from citewell.profiler.ledger.sums import (
     year_sums_of,
 )
 from citewell.profiler.ledger.text_terms import counted, read_lexicon, read_text_terms, terms_of, write_text_terms
+from citewell.profiler.ledger.views import serving_view
 from citewell.profiler.lexical import TextTerms
 from citewell.profiler.profiles import Fixed
-from citewell.runtime import faults
-from citewell.runtime.errors import Unavailable
+from citewell.runtime import deadlines, faults
+from citewell.runtime.errors import FailedPrecondition, Unavailable
+from citewell.runtime.telemetry import logger
 from citewell.scholarly.outcomes import EventState, Outcome
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import InvalidPublication
 
 # Another process can be in the way a few times in a row, not for ever.
 TRIES = 20
+# Between two looks at the deadline.
+TEXTS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,13 @@ class Ledger:
         terms: dict[TextKey, TextTerms] = {}
         alone = False
         for _ in range(TRIES):
-            rejected = self._read_new_texts(events, encoded, terms)
+            deadlines.budget("apply")  # nobody waits for what a call does after its deadline
+            rejected, without = self._read_new_texts(events, encoded, terms)
             faults.point("after-encode")
             good = [event.sourced for event in events if id(event) not in rejected]
             try:
                 with self.database.writing(alone=alone) as connection:
-                    results = self._apply_in(connection, good, encoded, terms, alone=alone)
+                    results = self._apply_in(connection, good, encoded, terms, without, alone=alone)
             except NeedsAlone:
                 alone = True
             except (Conflict, VectorsMissing) as error:
@@ -111,37 +117,63 @@ class Ledger:
 
     def _read_new_texts(
         self, events: Sequence[IncomingEvent], encoded: Encoded, terms: dict[TextKey, TextTerms]
-    ) -> dict[int, Result]:
-        """Encodes new texts and counts their words. Answers the events whose vectors cannot be right."""
+    ) -> tuple[dict[int, Result], frozenset[str]]:
+        """Encodes new texts and counts their words.
+
+        Answers the events whose vectors cannot be right, and the models whose encoders cannot be loaded here.
+        """
         with self.database.reading() as connection:
-            models = read_models(connection)
+            models, serving = read_models(connection), serving_view(connection).model.hash
             states = LedgerRows(connection).papers(
                 event.sourced.body.paper_id for event in events if not event.sourced.problem
             )
         rejected: dict[int, Result] = {}
         texts: dict[TextKey, Text] = {}
+        encoders: dict[str, Encoder] = {}
+        for model in models:
+            try:
+                encoders[model.hash] = self.encoders.of_model(model.name, model.hash)
+            except FailedPrecondition as error:
+                if model.hash == serving:
+                    raise
+                # Events must not wait for the encoder of a view that nobody is served from.
+                logger.warning("a view falls behind: its encoder cannot be loaded", model=model.name, why=error.message)
         for event in events:
             told = event.sourced
             state = states.get(told.body.paper_id)
             if told.problem or (state and told.body.revision <= state.body_revision):
                 continue  # it says nothing new: a replay encodes nothing, whatever models there are by now
             try:
-                for model in models:
-                    encoder = self.encoders.of_model(model.name, model.hash)
+                for model_hash, encoder in encoders.items():
                     supplied = supplied_vectors(event.vectors, encoder, told.texts)
-                    encoded.setdefault(model.hash, {}).update(supplied)
+                    encoded.setdefault(model_hash, {}).update(supplied)
             except InvalidPublication as error:
                 rejected[id(event)] = told.dead("INVALID_VECTORS", error)
                 continue
             texts |= told.texts
         terms |= counted({key: text for key, text in texts.items() if key not in terms})
-        for model in models:
-            vectors = encoded.setdefault(model.hash, {})
+        for model_hash, encoder in encoders.items():
+            vectors = encoded.setdefault(model_hash, {})
             with self.database.reading() as connection:
-                known = stored_keys(connection, model.hash, texts) | vectors.keys()
+                known = stored_keys(connection, model_hash, texts) | vectors.keys()
             new = {key: text for key, text in texts.items() if key not in known}
-            vectors |= encode(self.encoders.of_model(model.name, model.hash), new)
-        return rejected
+            vectors |= self._encode(model_hash, encoder, new)
+        return rejected, frozenset(model.hash for model in models) - encoders.keys()
+
+    def _encode(self, model_hash: str, encoder: Encoder, texts: dict[TextKey, Text]) -> dict[TextKey, Fixed]:
+        """The vectors of the texts. Many are encoded piece by piece until the caller's deadline; each piece is stored
+        at once, so that the same call goes on from there when it is tried again.
+        """
+        if len(texts) <= TEXTS_AT_ONCE:
+            return encode(encoder, texts)
+        vectors: dict[TextKey, Fixed] = {}
+        for keys in chunks(list(texts), TEXTS_AT_ONCE):
+            deadlines.budget("encode")
+            made = encode(encoder, {key: texts[key] for key in keys})
+            with self.database.writing() as connection:
+                write_vectors(self.database, connection, model_hash, made)
+            vectors |= made
+        return vectors
 
     def _apply_in(
         self,
@@ -149,6 +181,7 @@ class Ledger:
         events: Sequence[SourcedEvent],
         encoded: Encoded,
         terms: Mapping[TextKey, TextTerms],
+        without: frozenset[str],
         *,
         alone: bool,
     ) -> list[Result]:
@@ -165,7 +198,12 @@ class Ledger:
         views = connection.scalars(sa.select(schema.views.c.name).where(schema.views.c.projected))
         write_batch(self.database, connection, batch, list(views))
         for model in models:
-            self._add_to_sums(connection, model, batch, new.keys())
+            try:
+                self._add_to_sums(connection, model, batch, new.keys())
+            except VectorsMissing:
+                if model.hash not in without:
+                    raise
+                fall_behind(self.database, connection, model, batch.bodies, alone=alone)
         self._add_words(connection, batch, {key: terms.get(key) or terms_of(text) for key, text in new.items()})
         progress.record(self.database, connection, [result for result in results if result.outcome is not Outcome.DEAD])
         return results

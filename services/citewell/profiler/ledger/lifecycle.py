@@ -196,6 +196,7 @@ def forget_view(database: Database, name: str) -> None:
             return
         connection.execute(sa.delete(schema.marks).where(schema.marks.c.view == name))
         connection.execute(sa.delete(schema.views).where(schema.views.c.name == name))
+        connection.execute(sa.delete(schema.meta).where(schema.meta.c.name == created_key(name)))
         if all(view.model.hash != model for view in read_views(connection)):
             for table, column in (
                 (schema.year_sums, schema.year_sums.c.model),
@@ -231,6 +232,11 @@ def adopt_restored(database: Database, request_id: str = "", *, new_name: NewNam
             switch_when_complete=True,
         )
         return epoch
+
+
+def created_key(view: str) -> str:
+    """The ledger's own value that says that the index has had the view."""
+    return f"created {view}"
 
 
 def left_to_do(connection: Connection, view: View) -> tuple[int, int]:
@@ -286,15 +292,17 @@ def _register(
     return named_view(connection, name)
 
 
-def mark_everything(database: Database, connection: Connection, view: str) -> int:
-    """Marks every object that has no mark of its present version; how many those were."""
-    marked = 0
+def mark_everything(database: Database, connection: Connection, view: str) -> None:
+    """Marks every object of the view for a rebuild or a refill.
+
+    With version 0, so that an object that an event marked has this mark as well: until both are gone, the view is
+    incomplete.
+    """
     papers, edges, marks = schema.papers, schema.edges, schema.marks
     speaks = sa.exists().where(edges.c.citing == papers.c.id)
     for kind, condition in ((Kind.PAPER, sa.true()), (Kind.SPANS, speaks)):
         objects = sa.select(
-            sa.literal(view), sa.literal(kind.value), papers.c.id, papers.c.version, sa.literal(""), sa.true()
+            sa.literal(view), sa.literal(kind.value), papers.c.id, sa.literal(0), sa.literal(""), sa.true()
         ).where(papers.c.body_revision > 0, condition)
         insert = database.insert(marks).from_select(["view", "kind", "object", "version", "event", "bulk"], objects)
-        marked += connection.execute(insert.on_conflict_do_nothing()).rowcount
-    return marked
+        connection.execute(insert.on_conflict_do_nothing())
