@@ -161,8 +161,9 @@ def test_info_names_models_and_limits(running: Running) -> None:
     info = running.client.recommender.Info(messages.InfoRequest(), timeout=DEADLINE)
     assert info.encoder.hash
     assert info.encoder.dimension == 384
-    assert list(info.strategies) == [messages.STRATEGY_PROFILE]
-    assert (info.default_top_k, info.default_candidates, info.default_rerank_depth) == (10, 300, 50)
+    every = [messages.STRATEGY_PROFILE, messages.STRATEGY_HYBRID, messages.STRATEGY_EVIDENCE, messages.STRATEGY_GLOBAL]
+    assert list(info.strategies) == every
+    assert (info.default_top_k, info.default_candidates, info.default_rerank_depth) == (10, 300, 20)
     assert info.as_of_limits
 
 

@@ -117,12 +117,25 @@ TABLE: dict[str, tuple[tuple[str, Message], str, str, str, str]] = {
         "published_before",
     ),
     "unknown strategy": (recommend(strategy=77), "INVALID_ARGUMENT", "INVALID_FIELD", "options.strategy", "'77'"),
-    "strategy not built": (
-        recommend(strategy=messages.STRATEGY_HYBRID),
-        "UNIMPLEMENTED",
-        "NOT_BUILT",
-        "",
-        "'STRATEGY_HYBRID'",
+    "no probability": (
+        recommend(min_confidence=1.5),
+        "INVALID_ARGUMENT",
+        "OUT_OF_RANGE",
+        "options.min_confidence",
+        "'1.5'",
+    ),
+    "a place for a whole draft": (
+        (
+            "Recommend",
+            messages.RecommendRequest(
+                query=messages.Query(context="as TARGETCIT has shown"),
+                options=messages.Options(strategy=messages.STRATEGY_GLOBAL),
+            ),
+        ),
+        "INVALID_ARGUMENT",
+        "EMPTY_QUERY",
+        "query.title",
+        "STRATEGY_GLOBAL reads no context",
     ),
     "no watermark token": (
         recommend(min_watermark=["nonsense"]),

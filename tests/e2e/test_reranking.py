@@ -9,7 +9,7 @@ from citewell.reranker.v1 import reranker_pb2
 from tests.e2e.client import DEADLINE
 from tests.e2e.conftest import Running
 
-DEPTH = 50
+DEPTH = 20
 
 
 def _orders(answer: messages.RecommendResponse) -> list[list[str]]:
@@ -55,7 +55,7 @@ def test_a_caller_may_ask_for_another_depth(running: Running) -> None:
 def test_info_names_the_model_and_what_its_speed_costs(running: Running) -> None:
     told = running.client.recommender.Info(messages.InfoRequest(), timeout=DEADLINE)
     direct = running.client.reranker.Info(reranker_pb2.InfoRequest(), timeout=DEADLINE)
-    assert told.default_rerank_depth == direct.default_depth == DEPTH
+    assert told.default_rerank_depth == DEPTH
     assert told.reranker.name == "davinci-minilm"
     assert told.reranker.hash == running.client.recommend(running.queries[0].query).snapshot.reranker_hash
     assert told.speed_note == direct.speed_note != ""

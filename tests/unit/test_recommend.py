@@ -1,27 +1,22 @@
 """The recommender's orchestration over ports in memory: what is asked of whom, within which time, and what is told."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
-from citewell.recommender.answers import Answer, Reason
+from citewell.recommender.answers import Reason
 from citewell.recommender.ports import (
     Embedding,
-    Evidence,
     EvidenceCall,
-    Hit,
-    Hits,
+    Field,
     ProfileScore,
-    RerankCandidate,
     Reranked,
     Reranking,
+    ScoreCall,
     SearchCall,
-    Vector,
 )
 from citewell.recommender.queries import Options
-from citewell.recommender.recommend import Limits, Recommender
 from citewell.runtime.errors import (
     CitewellError,
     DeadlineExceeded,
@@ -33,107 +28,9 @@ from citewell.runtime.errors import (
     Unavailable,
 )
 from citewell.scholarly.dates import PartialDate
-from citewell.scholarly.papers import Paper, SearchFilter
-from citewell.scholarly.queries import AsOf, Query
-
-QUERY = Query("as TARGETCIT has shown", "a draft")
-
-
-class Clock:
-    """A clock that moves when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class World:
-    """All five ports, with papers whose profile score falls and whose rerank score rises with their number."""
-
-    clock: Clock = field(default_factory=Clock)
-    papers: tuple[str, ...] = tuple(f"p{number}" for number in range(8))
-    failing: dict[str, CitewellError] = field(default_factory=dict)
-    takes: dict[str, float] = field(default_factory=dict)
-    calls: list[tuple[str, object, float]] = field(default_factory=list)
-    reranking: Reranking | None = None
-    as_of_scores: dict[str, ProfileScore] = field(default_factory=dict)
-    content: dict[str, tuple[float, float]] = field(default_factory=dict)
-    cut: bool = False
-
-    def _called(self, stage: str, request: object, seconds: float) -> None:
-        self.calls.append((stage, request, seconds))
-        took = self.takes.get(stage, 0.0)
-        if took > seconds:
-            self.clock.now += seconds
-            raise DeadlineExceeded(f"{stage} took too long", stage=stage)
-        self.clock.now += took
-        if stage in self.failing:
-            raise self.failing[stage]
-
-    def asked(self, stage: str) -> list[tuple[object, float]]:
-        return [(request, seconds) for name, request, seconds in self.calls if name == stage]
-
-    async def embed(self, query: Query, seconds: float) -> Embedding:
-        self._called("embed", query, seconds)
-        return Embedding((1.0, 0.0), (0.5, 0.5), "model", "settings", self.cut, (), "view-1")
-
-    async def score(
-        self, paper_ids: Sequence[str], vector: Vector, as_of: PartialDate, seconds: float
-    ) -> Mapping[str, ProfileScore]:
-        self._called("score", (tuple(paper_ids), as_of), seconds)
-        return {each: self.as_of_scores[each] for each in paper_ids if each in self.as_of_scores}
-
-    async def search(self, call: SearchCall, seconds: float) -> Hits:
-        self._called("search", call, seconds)
-        ids = [each for each in self.papers if each not in call.filter.excluded_ids]
-        if call.by_content:
-            ids.reverse()
-        hits = [Hit(Paper(each, f"title of {each}", in_degree=9), 1 - rank / 100) for rank, each in enumerate(ids)]
-        return Hits(tuple(hits[: call.limit]), True, "view-1")
-
-    async def get(self, paper_id: str, seconds: float) -> Paper | None:
-        self._called("lookup", paper_id, seconds)
-        return Paper(paper_id) if paper_id in (*self.papers, "far") else None
-
-    async def contents(self, paper_ids: Sequence[str], view: str, seconds: float) -> Mapping[str, Vector]:
-        self._called("diversity", tuple(paper_ids), seconds)
-        return {each: self.content[each] for each in paper_ids if each in self.content}
-
-    async def evidence(self, call: EvidenceCall, seconds: float) -> Mapping[str, tuple[Evidence, ...]]:
-        self._called("evidence", call, seconds)
-        return {each: (Evidence("citer", f"on {each}"),) for each in call.cited_ids}
-
-    async def rerank(
-        self, query: Query, candidates: Sequence[RerankCandidate], allow_partial: bool, seconds: float
-    ) -> Reranking:
-        self._called("rerank", tuple(candidates), seconds)
-        if self.reranking is not None:
-            return self.reranking
-        return Reranking({each.paper.id: Reranked(each.rank / 100, 0.95**each.rank) for each in candidates}, "davinci")
-
-    async def wait(self, token: str, seconds: float) -> None:
-        self._called("watermark", token, seconds)
-
-    def recommender(self, *, reranker: bool = True, watermarks: bool = True) -> Recommender:
-        return Recommender(
-            self, self, self, self if reranker else None, self if watermarks else None, Limits(), self.clock
-        )
-
-    async def ask(self, query: Query = QUERY, seconds: float = 10.0, **options: object) -> Answer:
-        end = self.clock.now + seconds
-        wanted = replace(Options(top_k=3, candidates=6, rerank_depth=4), **options)  # type: ignore[arg-type]
-        return await self.recommender().recommend(query, wanted, lambda: end - self.clock.now)
-
-
-def ids(answer: Answer) -> list[str]:
-    return [item.paper.id for item in answer.items]
-
-
-def reasons(answer: Answer) -> list[str]:
-    return [each.reason for each in answer.degraded]
+from citewell.scholarly.papers import SearchFilter
+from citewell.scholarly.queries import AsOf, Query, Strategy
+from tests.unit.recommender_world import QUERY, World, ids, reasons
 
 
 async def test_the_reranker_orders_what_it_read_and_the_rest_keeps_the_retrieval_order() -> None:
@@ -144,10 +41,10 @@ async def test_the_reranker_orders_what_it_read_and_the_rest_keeps_the_retrieval
     assert best.score == pytest.approx(0.04)
     assert [one.stage for one in last.stages] == ["retrieval"]
     assert last.prior == pytest.approx(0.95**6)
-    assert best.evidence[0].text == "on p3"
+    assert [one.evidence.text for one in best.evidence] == ["it has been shown on p3"]
     assert not answer.degraded
     assert (answer.snapshot.encoder_hash, answer.snapshot.reranker_hash) == ("model", "davinci")
-    assert {stage for stage, _ in answer.timings} == {"embed", "search", "rerank", "evidence", "total"}
+    assert {stage for stage, _ in answer.timings} == {*("embed", "search", "rerank", "evidence", "parts", "total")}
 
 
 async def test_equal_rerank_scores_are_ordered_by_paper_id() -> None:
@@ -173,6 +70,7 @@ async def test_the_draft_itself_is_neither_item_nor_evidence() -> None:
         ("rerank", Overloaded("full"), Reason.RERANKER_OVERLOADED),
         ("evidence", Unavailable("gone"), Reason.EVIDENCE_UNAVAILABLE),
         ("diversity", Unavailable("gone"), Reason.DIVERSITY_UNAVAILABLE),
+        ("score", Unavailable("gone"), Reason.PARTS_UNAVAILABLE),
     ],
 )
 async def test_losing_what_an_answer_can_do_without_degrades_it(
@@ -196,7 +94,7 @@ async def test_later_stages_see_a_smaller_budget_and_hopeless_ones_are_not_start
     assert budgets["embed"] == pytest.approx(0.1)
     assert budgets["search"] == pytest.approx(0.07)
     assert "rerank" not in budgets  # 20 ms were left, and those are for the answer
-    assert reasons(answer) == [Reason.RERANK_TIMEOUT, Reason.EVIDENCE_UNAVAILABLE]
+    assert set(reasons(answer)) == {Reason.RERANK_TIMEOUT, Reason.EVIDENCE_UNAVAILABLE, Reason.PARTS_UNAVAILABLE}
 
     world = World(takes={"embed": 0.0995})
     with pytest.raises(DeadlineExceeded, match="too little to start search"):
@@ -238,20 +136,26 @@ async def test_a_cut_context_is_told() -> None:
 
 async def test_as_of_knowledge_scores_the_union_of_both_searches_again() -> None:
     world = World(papers=tuple(f"p{number}" for number in range(40)))
-    world.as_of_scores = {each: ProfileScore(int(each[1:]) / 100, 2) for each in world.papers}
+    world.scores = {
+        each: ProfileScore(int(each[1:]) / 100, 2, hybrid_score=1 - int(each[1:]) / 100) for each in world.papers
+    }
     before = SearchFilter(published_before=PartialDate(2020, 6))
-    answer = await world.ask(candidates=6, filter=before, as_of=AsOf.KNOWLEDGE, rerank=False)
-    assert [isinstance(call, SearchCall) and (call.limit, call.by_content) for call, _ in world.asked("search")] == [
-        (18, False),
-        (18, True),
-    ]
-    assert ids(answer) == ["p39", "p38", "p37"]  # by content alone they are found, by the date's scores they win
-    assert answer.items[0].paper.in_degree == 2
-    assert "before 2020-06" in answer.as_of_note
-    ((asked, _),) = world.asked("score")
-    assert isinstance(asked, tuple)
-    assert asked[1] == PartialDate(2020, 6)
-    assert len(asked[0]) == 36
+    for strategy, first, best in ((Strategy.PROFILE, Field.PROFILE, "p39"), (Strategy.HYBRID, Field.HYBRID, "p0")):
+        world.calls.clear()
+        answer = await world.ask(candidates=6, filter=before, as_of=AsOf.KNOWLEDGE, rerank=False, strategy=strategy)
+        searches = [call for call, _ in world.asked("search") if isinstance(call, SearchCall)]
+        assert [(call.limit, call.field) for call in searches] == [(18, first), (18, Field.CONTENT)]
+        # Each is found by one search or the other, and ranked by the date's scores.
+        assert ids(answer)[0] == best
+        assert answer.items[0].paper.in_degree == 2
+        assert "before 2020-06" in answer.as_of_note
+        ((asked, _),) = world.asked("score")
+        assert isinstance(asked, ScoreCall)
+        assert asked.as_of == PartialDate(2020, 6)
+        assert len(asked.paper_ids) == 36
+        assert (asked.lexical is None) == (strategy is Strategy.PROFILE)
+        (((_, as_of), _),) = world.asked("embed")  # type: ignore[misc]
+        assert as_of == PartialDate(2020, 6)
 
 
 async def test_what_cannot_become_an_item_is_not_fetched() -> None:
@@ -291,12 +195,12 @@ async def test_a_watermark_is_waited_for_within_the_deadline() -> None:
 
 
 async def test_explain_finds_a_paper_below_top_k_and_beyond_the_candidates() -> None:
-    world = World(as_of_scores={"p5": ProfileScore(0.95, 1, 0.5, 0.3, 0.2), "far": ProfileScore(0.1, 0)})
+    world = World(scores={"p5": ProfileScore(0.95, 1, 0.5, 0.3, 0.2), "far": ProfileScore(0.1, 0, hybrid_score=0.1)})
     options = Options(top_k=1, candidates=6, rerank_depth=4)
     explained = await world.recommender().explain(QUERY, "p5", options, lambda: 10.0)
     assert [(one.stage, one.rank) for one in explained.item.stages] == [("retrieval", 6)]
     assert (explained.content_share, explained.context_share, explained.citing_share) == (0.5, 0.3, 0.2)
-    assert explained.item.evidence[0].text == "on p5"
+    assert explained.item.evidence[0].evidence.text == "it has been shown on p5"
     far = await world.recommender().explain(QUERY, "far", options, lambda: 10.0)
     assert (far.item.rank, far.item.score) == (0, 0.1)
     with pytest.raises(NotFound, match="'nobody'"):
@@ -314,6 +218,8 @@ async def test_explain_finds_a_paper_below_top_k_and_beyond_the_candidates() -> 
         (Options(evidence_per_item=21), "options.evidence_per_item", "21"),
         (Options(diversity=float("nan")), "options.diversity", "nan"),
         (Options(diversity=1.5), "options.diversity", "1.5"),
+        (Options(min_confidence=-0.1), "options.min_confidence", "-0.1"),
+        (Options(min_confidence=float("nan")), "options.min_confidence", "nan"),
         (Options(as_of=AsOf.KNOWLEDGE), "options.as_of", "AS_OF_KNOWLEDGE"),
         (Options(min_watermark=("t",) * 101), "options.min_watermark", "101 tokens"),
     ],
@@ -328,7 +234,7 @@ async def test_a_cancelled_query_cancels_its_stages() -> None:
     cancelled = asyncio.Event()
 
     class Slow(World):
-        async def embed(self, query: Query, seconds: float) -> Embedding:
+        async def embed(self, query: Query, as_of: PartialDate, seconds: float) -> Embedding:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from citewell.recommender.ports import Evidence
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.positions import LogPosition
+from citewell.scholarly.spans import Span
 
 
 class Reason(StrEnum):
@@ -20,6 +21,10 @@ class Reason(StrEnum):
     RERANK_PARTIAL = "RERANK_PARTIAL"
     EVIDENCE_UNAVAILABLE = "EVIDENCE_UNAVAILABLE"
     DIVERSITY_UNAVAILABLE = "DIVERSITY_UNAVAILABLE"
+    WORDS_UNAVAILABLE = "WORDS_UNAVAILABLE"
+    PARTS_UNAVAILABLE = "PARTS_UNAVAILABLE"
+    REFERENCES_UNAVAILABLE = "REFERENCES_UNAVAILABLE"
+    NOT_CALIBRATED = "NOT_CALIBRATED"
     CONTEXT_CUT = "CONTEXT_CUT"
     INDEX_INCOMPLETE = "INDEX_INCOMPLETE"
 
@@ -42,6 +47,32 @@ class StageScore:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """Shares of a retrieval score, together 1: own text, what others said, who they are, and the words."""
+
+    content: float
+    contexts: float
+    citing: float
+    words: float
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedWord:
+    """A word of the query that the paper has, and its share of the retrieval score."""
+
+    word: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEvidence:
+    """A citing context, and where it has words of the query."""
+
+    evidence: Evidence
+    matches: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
     """A recommended paper and why it stands where it stands."""
 
@@ -51,7 +82,10 @@ class Item:
     prior: float
     text_gate: float | None = None
     prior_gate: float | None = None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[ShownEvidence, ...] = ()
+    confidence: float | None = None
+    parts: Parts | None = None
+    words: tuple[MatchedWord, ...] = ()
 
     @property
     def score(self) -> float:
@@ -69,6 +103,7 @@ class Snapshot:
     settings_hash: str
     index_view: str
     exact: bool
+    statistics: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,14 @@ class Breaker:
         self._failures = 0
         self._next_attempt = float("-inf")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether most attempts are refused now."""
+        return self._failures >= self._allowed_failures
+
     def admits(self) -> bool:
-        """Whether to try now. While open, the one who is told yes is the only one until the next rest is over."""
-        if self._failures < self._allowed_failures:
+        """Whether to try now. An open breaker lets one attempt through, and the next only after another rest."""
+        if not self.is_open:
             return True
         if self._clock() < self._next_attempt:
             return False

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from citewell.recommender.answers import Answer, Degradation, Item
+from citewell.recommender.answers import Answer, Degradation, Item, Parts, ShownEvidence
 from citewell.recommender.queries import (
     DEFAULT_CANDIDATES,
+    DEFAULT_STRATEGY,
     DEFAULT_TOP_K,
     Options,
 )
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.queries import AsOf, Strategy
+from citewell.scholarly.spans import Span
 from citewell.types.messages import date_to_message, filter_from_message, paper_to_message, position_to_message
 from citewell.types.v1 import paper_pb2
 
 _STRATEGIES = {
-    messages.STRATEGY_UNSPECIFIED: Strategy.PROFILE,
+    messages.STRATEGY_UNSPECIFIED: DEFAULT_STRATEGY,
     messages.STRATEGY_PROFILE: Strategy.PROFILE,
     messages.STRATEGY_HYBRID: Strategy.HYBRID,
     messages.STRATEGY_EVIDENCE: Strategy.EVIDENCE,
@@ -51,6 +53,7 @@ def options_from_message(message: messages.Options, default_depth: int) -> Optio
         min_watermark=tuple(message.min_watermark),
         exact=message.exact,
         allow_partial=message.allow_partial,
+        min_confidence=message.min_confidence,
     )
     if message.HasField("evidence_per_item"):
         options = replace(options, evidence_per_item=message.evidence_per_item)
@@ -70,6 +73,7 @@ def answer_to_message(answer: Answer, *, full: bool) -> messages.RecommendRespon
             settings_hash=snapshot.settings_hash,
             index_view=snapshot.index_view,
             exact=snapshot.exact,
+            statistics=snapshot.statistics,
         ),
         degraded=map(degradation_to_message, answer.degraded),
         timings=[messages.StageTiming(stage=stage, seconds=seconds) for stage, seconds in answer.timings],
@@ -78,6 +82,7 @@ def answer_to_message(answer: Answer, *, full: bool) -> messages.RecommendRespon
 
 
 def item_to_message(item: Item, *, full: bool) -> messages.Item:
+    parts = item.parts
     return messages.Item(
         rank=item.rank,
         paper=paper_to_message(item.paper, full=full),
@@ -86,14 +91,35 @@ def item_to_message(item: Item, *, full: bool) -> messages.Item:
         prior=item.prior,
         text_gate=item.text_gate,
         prior_gate=item.prior_gate,
-        evidence=[
-            messages.EvidenceSpan(
-                citing_id=one.citing_id, text=one.text, published=date_to_message(one.published), score=one.score
-            )
-            for one in item.evidence
-        ],
+        evidence=map(_evidence_to_message, item.evidence),
         in_degree=item.paper.in_degree,
+        confidence=item.confidence,
+        parts=None if parts is None else _parts_to_message(parts),
+        words=[messages.MatchedWord(word=one.word, share=one.share) for one in item.words],
     )
+
+
+def _parts_to_message(parts: Parts) -> messages.ScoreParts:
+    return messages.ScoreParts(content=parts.content, contexts=parts.contexts, citing=parts.citing, words=parts.words)
+
+
+def _evidence_to_message(shown: ShownEvidence) -> messages.EvidenceSpan:
+    evidence = shown.evidence
+    message = messages.EvidenceSpan(
+        citing_id=evidence.citing_id,
+        text=evidence.text,
+        published=date_to_message(evidence.published),
+        score=evidence.score,
+        matches=map(_range_to_message, shown.matches),
+        support=evidence.support,
+    )
+    if evidence.span.length:
+        message.span.CopyFrom(_range_to_message(evidence.span))
+    return message
+
+
+def _range_to_message(span: Span) -> messages.TextRange:
+    return messages.TextRange(offset=span.offset, length=span.length)
 
 
 def degradation_to_message(degradation: Degradation) -> messages.Degradation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from citewell.runtime.errors import InvalidField, NotBuilt
+from citewell.runtime.errors import InvalidField
 from citewell.scholarly.limits import MAX_CANDIDATES, MAX_EVIDENCE, MAX_TOP_K, MAX_WATERMARKS
 from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.queries import AsOf, Strategy
@@ -14,7 +14,7 @@ DEFAULT_TOP_K = 10
 DEFAULT_CANDIDATES = 300
 
 
-BUILT_STRATEGIES = (Strategy.PROFILE,)
+DEFAULT_STRATEGY = Strategy.PROFILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,18 @@ class Options:
     filter: SearchFilter = field(default_factory=SearchFilter)
     as_of: AsOf = AsOf.FILTER
     evidence_per_item: int = 1
-    strategy: Strategy = Strategy.PROFILE
+    strategy: Strategy = DEFAULT_STRATEGY
     rerank: bool = True
-    rerank_depth: int = 50
+    rerank_depth: int = 20
     diversity: float = 0.0
     full: bool = False
     min_watermark: tuple[str, ...] = ()
     exact: bool = False
     allow_partial: bool = False
+    min_confidence: float = 0.0
 
     def validate(self, field: str = "options") -> None:
-        """Raises InvalidField for a value out of range, NotBuilt for a strategy that is not there yet."""
+        """Raises InvalidField for a value out of range."""
         for name, low, high in (
             ("top_k", 1, MAX_TOP_K),
             ("candidates", 1, MAX_CANDIDATES),
@@ -46,8 +47,10 @@ class Options:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InvalidField(f"{field}.{name}", value, f"{low} to {high}", reason="OUT_OF_RANGE")
-        if math.isnan(self.diversity) or not 0 <= self.diversity <= 1:
-            raise InvalidField(f"{field}.diversity", self.diversity, "a number from 0 to 1", reason="OUT_OF_RANGE")
+        for name in ("diversity", "min_confidence"):
+            share = getattr(self, name)
+            if math.isnan(share) or not 0 <= share <= 1:
+                raise InvalidField(f"{field}.{name}", share, "a number from 0 to 1", reason="OUT_OF_RANGE")
         if len(self.min_watermark) > MAX_WATERMARKS:
             raise InvalidField(
                 f"{field}.min_watermark", f"{len(self.min_watermark)} tokens", f"at most {MAX_WATERMARKS}"
@@ -55,9 +58,4 @@ class Options:
         if self.as_of is AsOf.KNOWLEDGE and not self.filter.published_before.known:
             raise InvalidField(
                 f"{field}.as_of", "AS_OF_KNOWLEDGE", f"{field}.filter.published_before beside it", reason="DATE_MISSING"
-            )
-        if self.strategy not in BUILT_STRATEGIES:
-            built = ", ".join(f"STRATEGY_{strategy.value}" for strategy in BUILT_STRATEGIES)
-            raise NotBuilt(
-                f"{field}.strategy is 'STRATEGY_{self.strategy.value}', which is not built yet; what works: {built}"
             )

@@ -1,86 +1,60 @@
-"""From a query to a ranked answer: embed, search, rerank, evidence, within the caller's time.
+"""From a query to a ranked answer within the caller's time.
 
-Query vector and search are needed for any answer. Reranker, evidence and diversity are not: when one of them fails, is
-too slow or is resting after failures, the answer goes out without it and says so. Stages that do not need one another
-run at the same time.
+Query vector, search and, for some strategies, scores are needed for any answer. Reranker, evidence, diversity and the
+parts of the scores are not: when one of them fails, is too slow or rests after failures, the answer goes out without it
+and says so. Stages that do not need one another run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from citewell.recommender.answers import Answer, Explanation, Item, Reason, Snapshot, StageScore
+from citewell.recommender.answers import Answer, Explanation, Reason, Snapshot
 from citewell.recommender.breaker import Breaker
+from citewell.recommender.candidates import CandidateSearch, Found, excluded_citing, known_on, lexical
+from citewell.recommender.confidence import NOT_CALIBRATED, Calibration, Signals, confidences
 from citewell.recommender.diversity import diversified
+from citewell.recommender.items import ItemMaker, Ranking
 from citewell.recommender.ports import (
+    Candidate,
     Embedding,
     Evidence,
     EvidenceCall,
     EvidenceSearch,
-    Hits,
     PaperSearch,
     ProfileScore,
     QueryEncoder,
-    RerankCandidate,
     Reranked,
     Reranker,
     Reranking,
-    SearchCall,
+    ScoreCall,
     Vector,
     Watermarks,
 )
 from citewell.recommender.queries import Options
-from citewell.recommender.stages import Run, together
-from citewell.runtime.errors import (
-    CitewellError,
-    DeadlineExceeded,
-    FailedPrecondition,
-    NotFound,
-    Overloaded,
-    Unavailable,
-)
-from citewell.scholarly.dates import PartialDate
-from citewell.scholarly.papers import Paper
-from citewell.scholarly.queries import AsOf, Query
+from citewell.recommender.rerank_stage import RerankStage, reordered
+from citewell.recommender.stages import OptionalStage, Run, together
+from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, InvalidField, NotFound
+from citewell.scholarly.queries import AsOf, Query, Strategy
 
-T = TypeVar("T")
-
-# Kept back from optional stages, for making and sending the answer without them: this, or that share of what is left.
-ANSWER_SECONDS = 0.02
-ANSWER_SHARE = 0.05
-# Of the time left, the share a watermark may be waited for; the rest is for the answer.
+# Of the time left, the share that a watermark may be waited for. The rest is for the answer.
 WATERMARK_SHARE = 0.8
-# With diversity, so many times top_k items compete for the places.
+# Of the time left, the share that evidence for the reranker may take. The rest is for the reranker.
+EVIDENCE_SHARE = 0.5
+# With diversity, so many times top_k papers compete for the places.
 DIVERSITY_POOL = 5
-# As of a date, so many times the candidates are fetched before they are scored again.
-KNOWLEDGE_FETCH = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the settings say about stages an answer can do without."""
+    """The settings of stages that an answer can do without."""
 
     rerank_seconds: float = 10.0
     evidence_seconds: float = 2.0
     breaker_failures: int = 3
     breaker_rest_seconds: float = 2.0
     prior_decay: float = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranking:
-    """Candidates in their final order, with everything known of them."""
-
-    embedding: Embedding
-    candidates: tuple[RerankCandidate, ...]
-    order: tuple[str, ...]
-    reranking: Reranking
-    rerank_ranks: Mapping[str, int]
-    evidence: Mapping[str, tuple[Evidence, ...]]
-    view: str
-    exact: bool
 
 
 class Recommender:
@@ -95,78 +69,131 @@ class Recommender:
         watermarks: Watermarks | None,
         limits: Limits,
         clock: Callable[[], float],
+        calibration: Calibration = NOT_CALIBRATED,
     ) -> None:
         self._encoder, self._papers, self._evidence = encoder, papers, evidence
-        self._reranker, self._watermarks = reranker, watermarks
-        self._limits, self._clock = limits, clock
-        breaker = (limits.breaker_failures, limits.breaker_rest_seconds, clock)
-        self._rerank_breaker, self._evidence_breaker = Breaker(*breaker), Breaker(*breaker)
+        self._watermarks, self._limits, self._clock, self._calibration = watermarks, limits, clock, calibration
+
+        def breaker() -> Breaker:
+            return Breaker(limits.breaker_failures, limits.breaker_rest_seconds, clock)
+
+        self.breakers = {"reranker": breaker(), "index": breaker(), "profiler": breaker()}
+        """By the service that they leave alone; index and profiler only for what an answer can do without."""
+        self._reranking = RerankStage(reranker, limits.rerank_seconds, self.breakers["reranker"], clock)
+
+        def optional(name: str, breaker: Breaker, reason: Reason, consequence: str) -> OptionalStage:
+            return OptionalStage(name, limits.evidence_seconds, breaker, reason, consequence)
+
+        self._evidence_stage = optional(
+            "evidence", self.breakers["index"], Reason.EVIDENCE_UNAVAILABLE, "items come without evidence"
+        )
+        self._diversity_stage = optional(
+            "diversity", self.breakers["index"], Reason.DIVERSITY_UNAVAILABLE, "the order is by relevance alone"
+        )
+        self._parts_stage = optional(
+            "parts", self.breakers["profiler"], Reason.PARTS_UNAVAILABLE, "items come without the parts of their scores"
+        )
+        references = optional(
+            "references",
+            self.breakers["profiler"],
+            Reason.REFERENCES_UNAVAILABLE,
+            "candidates come without what near papers cite",
+        )
+        self._candidates = CandidateSearch(encoder, papers, evidence, references)
 
     async def recommend(self, query: Query, options: Options, remaining: Callable[[], float]) -> Answer:
         """The best papers for the query. `remaining` tells the seconds left whenever it is asked."""
+        run = Run(_read_by(options.strategy, query), options, remaining, self._clock)
         options.validate()
-        run = Run(query, options, remaining, self._clock)
         started = self._clock()
         ranking = await self._rank(run)
-        items = self._items(ranking, ranking.order[: options.top_k])
+        items = self._item_maker(run, ranking).items(self._chosen(run, ranking))
         run.timings["total"] = self._clock() - started
+        embedding = ranking.embedding
         snapshot = Snapshot(
-            ranking.embedding.searchable,
-            ranking.embedding.model_hash,
+            embedding.searchable,
+            embedding.model_hash,
             ranking.reranking.model_hash,
-            ranking.embedding.settings_hash,
-            ranking.view,
-            ranking.exact,
+            embedding.settings_hash,
+            ranking.found.view,
+            ranking.found.exact,
+            embedding.statistics,
         )
         return Answer(items, snapshot, tuple(run.degraded), tuple(run.timings.items()), _as_of_note(options))
 
     async def explain(
         self, query: Query, paper_id: str, options: Options, remaining: Callable[[], float]
     ) -> Explanation:
-        """Every stage's opinion of one paper, wherever it stands; NotFound for one that nobody published."""
-        options = replace(options, diversity=0.0)
+        """Every stage's opinion of one paper, wherever it stands; NotFound for one that cannot be an answer."""
+        options = replace(options, diversity=0.0, min_confidence=0.0)
         options.validate()
-        run = Run(query, options, remaining, self._clock)
-        paper = await run.stage("lookup", lambda seconds: self._papers.get(paper_id, seconds))
-        if paper is None:
+        run = Run(_read_by(options.strategy, query), options, remaining, self._clock)
+        known = await run.stage("lookup", lambda seconds: self._papers.get([paper_id], options.full, seconds))
+        if paper_id not in known:
             raise NotFound(f"paper_id is {paper_id!r}; no paper with this id can be an answer", paper_id=paper_id)
         ranking = await self._rank(run, explained=paper_id)
-        scored = await self._scores(run, [paper_id], ranking.embedding.query)
-        share = scored.get(paper_id, ProfileScore(0.0, 0))
+        scores = await self._candidates.scores(run, ranking.embedding, [paper_id])
+        score = scores.get(paper_id, ProfileScore(0.0, 0))
+        ranking = replace(ranking, scores={**ranking.scores, paper_id: score})
+        maker = self._item_maker(run, ranking)
         if paper_id in ranking.order:
-            item = self._items(ranking, ranking.order)[ranking.order.index(paper_id)]
-        else:  # not among the candidates: no rank, but a score all the same
-            item = Item(0, paper, (StageScore("retrieval", 0, share.score),), 0.0)
+            item = maker.items(ranking.order)[ranking.order.index(paper_id)]
+        else:
+            item = maker.item(self._candidates.beyond(run, ranking.embedding, known[paper_id], score), 0)
         return Explanation(
-            item, share.content_share, share.context_share, share.citing_share, degraded=tuple(run.degraded)
+            item, score.content_share, score.context_share, score.citing_share, degraded=tuple(run.degraded)
         )
 
-    async def _rank(self, run: Run, explained: str | None = None) -> _Ranking:
-        await self._reach_watermarks(run)  # first: what the profiler then calls searchable includes them
-        embedding = await run.stage("embed", lambda seconds: self._encoder.embed(run.query, seconds))
+    async def _rank(self, run: Run, explained: str | None = None) -> Ranking:
+        await self._reach_watermarks(run)  # first, so that what the profiler then calls searchable includes them
+        async with together() as group:
+            embed = group.create_task(self._embed(run))
+            contexts_read = group.create_task(self._reranking.contexts_read(run))
+        embedding, count = embed.result(), contexts_read.result()
+        found = await self._candidates.find(run, embedding, self._fetched(run, explained), self._needs_texts(run))
+        candidates, view = found.candidates, found.view
+        pool = candidates[: self._pool_size(run)]
+        read = pool[: run.options.rerank_depth] if self._reranking.reads(run) else ()
+        shown = [candidate.paper.id for candidate in pool] if explained is None else [explained]
+        said: Mapping[str, tuple[Evidence, ...]] = {}
+        if read and count:  # the model reads evidence, so that is searched first, for what is read
+            first = [candidate.paper.id for candidate in read]
+            shown = [paper_id for paper_id in shown if paper_id not in first]
+            said = await self._find_evidence(run, embedding, view, first, count, EVIDENCE_SHARE)
+        async with together() as group:
+            reranking = group.create_task(self._reranking.rerank(run, read, said, count))
+            evidence = group.create_task(self._find_evidence(run, embedding, view, shown))
+            contents = group.create_task(self._contents(run, view, [candidate.paper.id for candidate in pool]))
+            parts = group.create_task(self._parts(run, embedding, found, pool if explained is None else ()))
+        order, ranks = reordered(candidates, reranking.result().papers)
+        confidence = self._confidences(run, embedding, candidates, reranking.result(), ranks)
+        if contents.result():
+            head = diversified(order[: len(pool)], contents.result(), run.options.diversity, run.options.top_k)
+            order = list(dict.fromkeys([*head, *order]))
+        return Ranking(
+            embedding,
+            found,
+            tuple(order),
+            reranking.result(),
+            ranks,
+            {**said, **evidence.result()},
+            parts.result(),
+            confidence,
+        )
+
+    async def _embed(self, run: Run) -> Embedding:
+        embedding = await run.stage("embed", lambda seconds: self._encoder.embed(run.query, known_on(run), seconds))
         if embedding.view_incomplete:
             run.degrade(
-                Reason.INDEX_INCOMPLETE,
-                "the index is being filled from the ledger; until then papers are missing",
+                Reason.INDEX_INCOMPLETE, "the index is being filled from the ledger; until then papers are missing"
             )
         if embedding.context_cut:
             run.degrade(
                 Reason.CONTEXT_CUT, "the context is longer than the encoder's window; it was cut around its marker"
             )
-        candidates, view, exact = await self._candidates(run, embedding, everything=explained is not None)
-        pool = candidates[: self._pool_size(run.options)]
-        shown = [candidate.paper.id for candidate in pool] if explained is None else [explained]
-        async with together() as group:
-            reranking = group.create_task(self._rerank(run, pool[: run.options.rerank_depth]))
-            evidence = group.create_task(self._find_evidence(run, embedding, view, shown))
-            contents = group.create_task(self._contents(run, view, [candidate.paper.id for candidate in pool]))
-        order, ranks = _reordered(candidates, reranking.result().papers)
-        if contents.result():
-            head = diversified(order[: len(pool)], contents.result(), run.options.diversity, run.options.top_k)
-            order = list(dict.fromkeys([*head, *order]))
-        return _Ranking(
-            embedding, tuple(candidates), tuple(order), reranking.result(), ranks, evidence.result(), view, exact
-        )
+        if embedding.lexical is None and run.options.strategy in (Strategy.HYBRID, Strategy.GLOBAL):
+            run.degrade(Reason.WORDS_UNAVAILABLE, "the profiler weighed no words; the scores are those of PROFILE")
+        return embedding
 
     async def _reach_watermarks(self, run: Run) -> None:
         if not run.options.min_watermark:
@@ -191,203 +218,115 @@ class Recommender:
                 reason="WATERMARK_NOT_REACHED",
             ) from None
 
-    async def _candidates(
-        self, run: Run, embedding: Embedding, everything: bool
-    ) -> tuple[list[RerankCandidate], str, bool]:
-        """The k nearest admitted papers, ranked; with as-of KNOWLEDGE by what was known on the date.
+    def _needs_texts(self, run: Run) -> bool:
+        """Whether abstracts are needed: for the reranker, or because the caller wants them."""
+        return run.options.full or self._reranking.reads(run)
 
-        Unless all of them are to be told, those that cannot become items are not even fetched.
-        """
-        options = run.options
-        allowed = options.filter
-        if run.query.paper_id:
-            allowed = replace(allowed, excluded_ids=allowed.excluded_ids | {run.query.paper_id})
-        by_knowledge = options.as_of is AsOf.KNOWLEDGE
-        wanted = options.candidates if everything else min(options.candidates, self._pool_size(options))
-        call = SearchCall(
-            embedding.query,
-            KNOWLEDGE_FETCH * options.candidates if by_knowledge else wanted,
-            allowed,
-            full=options.full or (options.rerank and self._reranker is not None),
-            exact=options.exact,
-            view=embedding.view,
-            model_hash=embedding.model_hash,
-        )
-        calls = [call, replace(call, by_content=True)] if by_knowledge else [call]
-
-        async def search(seconds: float) -> list[Hits]:
-            async with together() as group:
-                searches = [group.create_task(self._papers.search(each, seconds)) for each in calls]
-            return [each.result() for each in searches]
-
-        try:
-            found = await run.stage("search", search)
-        except NotFound as error:
-            if error.reason != "UNKNOWN_VIEW":
-                raise
-            raise Unavailable(
-                "the index does not hold the view that is served; the profiler creates and fills it again",
-                reason=Reason.INDEX_INCOMPLETE,
-                stage="search",
-            ) from error
-        scored = [(hit.paper, hit.score) for hits in found for hit in hits.hits]
-        if by_knowledge:
-            scored = await self._as_known(run, {paper.id: paper for paper, _ in scored}, embedding.query)
-        candidates = [RerankCandidate(paper, rank, score) for rank, (paper, score) in enumerate(scored, 1)]
-        return candidates, found[0].view, all(hits.exact for hits in found)
-
-    async def _as_known(self, run: Run, papers: Mapping[str, Paper], vector: Vector) -> list[tuple[Paper, float]]:
-        """The best k by profile score as of the date, in-degrees as of the date."""
-        scores = await self._scores(run, list(papers), vector) if papers else {}
-        best = sorted(scores, key=lambda paper_id: (-scores[paper_id].score, paper_id))[: run.options.candidates]
-        return [
-            (replace(papers[paper_id], in_degree=scores[paper_id].in_degree), scores[paper_id].score)
-            for paper_id in best
-        ]
-
-    async def _scores(self, run: Run, paper_ids: Sequence[str], vector: Vector) -> Mapping[str, ProfileScore]:
-        by_knowledge = run.options.as_of is AsOf.KNOWLEDGE
-        as_of = run.options.filter.published_before if by_knowledge else PartialDate()
-        return await run.stage("score", lambda seconds: self._encoder.score(paper_ids, vector, as_of, seconds))
-
-    def _pool_size(self, options: Options) -> int:
+    def _pool_size(self, run: Run) -> int:
         """How many of the best candidates can still become items."""
-        size = options.top_k * (DIVERSITY_POOL if options.diversity else 1)
-        if options.rerank and self._reranker is not None:
-            size = max(size, options.rerank_depth)
-        return size
+        size = run.options.top_k * (DIVERSITY_POOL if run.options.diversity else 1)
+        return max(size, run.options.rerank_depth) if self._reranking.reads(run) else size
 
-    async def _rerank(self, run: Run, candidates: Sequence[RerankCandidate]) -> Reranking:
-        nothing = Reranking({})
-        if not run.options.rerank or not candidates:
-            return nothing
-        if self._reranker is None:
-            run.degrade(Reason.RERANKER_NO_MODEL, "no reranker is set up; the order is that of the retrieval")
-            return nothing
-        reranker, allow_partial = self._reranker, run.options.allow_partial
-        result = await self._optional(
-            run,
-            "rerank",
-            lambda seconds: reranker.rerank(run.query, candidates, allow_partial, seconds),
-            self._limits.rerank_seconds,
-            self._rerank_breaker,
-            Reason.RERANKER_UNAVAILABLE,
-            "the order is that of the retrieval",
-        )
-        if result is None:
-            return nothing
-        if result.partial_reason == "NO_MODEL":
-            run.degrade(Reason.RERANKER_NO_MODEL, "the reranker has no model; the order is that of the retrieval")
-        elif result.partial_reason:
-            read = sum(paper.score is not None for paper in result.papers.values())
-            run.degrade(
-                Reason.RERANK_PARTIAL,
-                f"the reranker read {read} of {len(candidates)} candidates ({result.partial_reason.lower()})",
-            )
-        return result
+    def _fetched(self, run: Run, explained: str | None) -> int:
+        """How many candidates are fetched: those that can become items, and two at least, for a margin between them."""
+        candidates = run.options.candidates
+        return candidates if explained is not None else min(candidates, max(self._pool_size(run), 2))
 
     async def _find_evidence(
-        self, run: Run, embedding: Embedding, view: str, paper_ids: Sequence[str]
+        self,
+        run: Run,
+        embedding: Embedding,
+        view: str,
+        paper_ids: Sequence[str],
+        for_reranker: int = 0,
+        share: float = 1.0,
     ) -> Mapping[str, tuple[Evidence, ...]]:
-        if not run.options.evidence_per_item or not paper_ids:
+        wanted = run.options.evidence_per_item
+        if run.options.strategy is Strategy.EVIDENCE and wanted <= 1:
+            wanted = 0  # each candidate has its span already
+        if not paper_ids or not max(wanted, for_reranker):
             return {}
         call = EvidenceCall(
             tuple(paper_ids),
             embedding.context or embedding.query,
-            run.options.evidence_per_item,
+            max(wanted, for_reranker),
             run.options.filter.published_before,
-            (run.query.paper_id,) if run.query.paper_id else (),
+            excluded_citing(run),
             view,
         )
-        found = await self._optional(
-            run,
-            "evidence",
-            lambda seconds: self._evidence.evidence(call, seconds),
-            self._limits.evidence_seconds,
-            self._evidence_breaker,
-            Reason.EVIDENCE_UNAVAILABLE,
-            "items come without evidence",
+        found = await self._evidence_stage.result(
+            run, lambda seconds: self._evidence.evidence(call, seconds), share=share
         )
         return found or {}
 
     async def _contents(self, run: Run, view: str, paper_ids: Sequence[str]) -> Mapping[str, Vector]:
         if not run.options.diversity or not paper_ids:
             return {}
-        contents = await self._optional(
-            run,
-            "diversity",
-            lambda seconds: self._papers.contents(paper_ids, view, seconds),
-            self._limits.evidence_seconds,
-            self._evidence_breaker,
-            Reason.DIVERSITY_UNAVAILABLE,
-            "the order is by relevance alone",
+        contents = await self._diversity_stage.result(
+            run, lambda seconds: self._papers.contents(paper_ids, view, seconds)
         )
         return contents or {}
 
-    async def _optional(
+    async def _parts(
+        self, run: Run, embedding: Embedding, found: Found, pool: Sequence[Candidate]
+    ) -> Mapping[str, ProfileScore]:
+        """What the profile scores of possible items consist of, where that is not known yet."""
+        if found.scores or not pool or run.options.strategy is Strategy.EVIDENCE:
+            return found.scores
+        call = ScoreCall(tuple(candidate.paper.id for candidate in pool), embedding.query, as_of=known_on(run))
+        return await self._parts_stage.result(run, lambda seconds: self._encoder.score(call, seconds)) or {}
+
+    def _confidences(
         self,
         run: Run,
-        name: str,
-        work: Callable[[float], Coroutine[None, None, T]],
-        at_most: float,
-        breaker: Breaker,
-        reason: Reason,
-        consequence: str,
-    ) -> T | None:
-        """The stage's result, or None and a degradation: nothing that an answer can do without fails it."""
-        if not breaker.admits():
-            run.degrade(reason, f"{name} failed repeatedly and is left alone for a moment; {consequence}")
-            return None
-        reserve = max(ANSWER_SECONDS, ANSWER_SHARE * run.remaining())
-        try:
-            result = await run.stage(name, work, at_most=at_most, reserve=reserve)
-        except Overloaded as error:  # alive and honest: asking again later is right, resting is not needed
-            overloaded = Reason.RERANKER_OVERLOADED if reason is Reason.RERANKER_UNAVAILABLE else reason
-            run.degrade(overloaded, f"{error.message}; {consequence}")
-            return None
-        except DeadlineExceeded as error:
-            if run.remaining() > 2 * reserve:  # the stage's own limit, not the caller's haste
-                breaker.failed()
-            late = Reason.RERANK_TIMEOUT if reason is Reason.RERANKER_UNAVAILABLE else reason
-            run.degrade(late, f"{error.message}; {consequence}")
-            return None
-        except CitewellError as error:
-            breaker.failed()
-            run.degrade(reason, f"{error.message}; {consequence}")
-            return None
-        breaker.succeeded()
-        return result
+        embedding: Embedding,
+        candidates: Sequence[Candidate],
+        reranking: Reranking,
+        ranks: Mapping[str, int],
+    ) -> Mapping[str, float]:
+        """Of the papers that something was calibrated for. Scores as of a date are others, and nothing is for them."""
+        unread = Reranked(None, 0.0)
+        signals = {
+            one.paper.id: Signals(
+                one.score,
+                one.profile_score,
+                one.lexical_score,
+                reranking.papers.get(one.paper.id, unread).score,
+                ranks.get(one.paper.id, one.rank),
+            )
+            for one in candidates
+        }
+        told = None
+        if run.options.as_of is not AsOf.KNOWLEDGE:
+            told = confidences(
+                self._calibration, run.options.strategy, embedding.model_hash, reranking.model_hash, signals
+            )
+        if told is None and run.options.min_confidence:
+            run.degrade(
+                Reason.NOT_CALIBRATED, "no confidence is calibrated for such an answer; min_confidence had no effect"
+            )
+        return told or {}
 
-    def _items(self, ranking: _Ranking, paper_ids: Sequence[str]) -> tuple[Item, ...]:
-        candidates = {candidate.paper.id: candidate for candidate in ranking.candidates}
-        return tuple(self._item(ranking, candidates[paper_id], rank) for rank, paper_id in enumerate(paper_ids, 1))
+    def _chosen(self, run: Run, ranking: Ranking) -> list[str]:
+        """The items of the answer: top_k, less those of too little confidence."""
+        best = ranking.order[: run.options.top_k]
+        if not ranking.confidences:
+            return list(best)
+        return [each for each in best if ranking.confidences.get(each, 0.0) >= run.options.min_confidence]
 
-    def _item(self, ranking: _Ranking, candidate: RerankCandidate, rank: int) -> Item:
-        paper_id = candidate.paper.id
-        opinion = ranking.reranking.papers.get(paper_id, Reranked(None, self._limits.prior_decay**candidate.rank))
-        stages = [StageScore("retrieval", candidate.rank, candidate.score)]
-        if opinion.score is not None:
-            stages.append(StageScore("rerank", ranking.rerank_ranks[paper_id], opinion.score))
-        return Item(
-            rank,
-            candidate.paper,
-            tuple(stages),
-            opinion.prior,
-            opinion.text_gate,
-            opinion.prior_gate,
-            ranking.evidence.get(paper_id, ()),
+    def _item_maker(self, run: Run, ranking: Ranking) -> ItemMaker:
+        return ItemMaker(run, ranking, lexical(run, ranking.embedding), self._limits.prior_decay)
+
+
+def _read_by(strategy: Strategy, query: Query) -> Query:
+    """The part of the query that the strategy reads."""
+    if strategy is not Strategy.GLOBAL:
+        return query
+    if not (query.title.strip() or query.abstract.strip()):
+        raise InvalidField(
+            "query.title", "", "a title or an abstract: STRATEGY_GLOBAL reads no context", reason="EMPTY_QUERY"
         )
-
-
-def _reordered(
-    candidates: Sequence[RerankCandidate], opinions: Mapping[str, Reranked]
-) -> tuple[list[str], dict[str, int]]:
-    """Those the reranker scored, best first and ties by id; behind them the others as retrieved. And its ranks."""
-    scores = {paper_id: paper.score for paper_id, paper in opinions.items() if paper.score is not None}
-    retrieved = [candidate.paper.id for candidate in candidates]
-    read = sorted((paper_id for paper_id in retrieved if paper_id in scores), key=lambda each: (-scores[each], each))
-    ranks = {paper_id: rank for rank, paper_id in enumerate(read, 1)}
-    return read + [paper_id for paper_id in retrieved if paper_id not in scores], ranks
+    return replace(query, context="")
 
 
 def _as_of_note(options: Options) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import grpc
 
-from citewell.recommender.ports import RerankCandidate, Reranked, Reranking
+from citewell.recommender.ports import RerankCall, Reranked, Reranking
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
 from citewell.runtime.channels import invoke
-from citewell.scholarly.queries import Query
 
 
 class RerankerClient:
@@ -19,16 +16,14 @@ class RerankerClient:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = RerankerServiceStub(channel)
 
-    async def rerank(
-        self, query: Query, candidates: Sequence[RerankCandidate], allow_partial: bool, seconds: float
-    ) -> Reranking:
-        """What the model thinks of every candidate shown."""
+    async def rerank(self, call: RerankCall, seconds: float) -> Reranking:
+        """The model's opinion of every candidate shown."""
         request = messages.RerankRequest(
-            context=query.context,
-            title=query.title,
-            abstract=query.abstract,
-            depth=len(candidates),
-            allow_partial=allow_partial,
+            context=call.query.context,
+            title=call.query.title,
+            abstract=call.query.abstract,
+            depth=len(call.candidates),
+            allow_partial=call.allow_partial,
             candidates=[
                 messages.RerankCandidate(
                     paper_id=candidate.paper.id,
@@ -37,8 +32,9 @@ class RerankerClient:
                     abstract=candidate.paper.abstract,
                     rank=candidate.rank,
                     score=candidate.score,
+                    citing_contexts=call.contexts.get(candidate.paper.id, ()),
                 )
-                for candidate in candidates
+                for candidate in call.candidates
             ],
         )
         answer: messages.RerankResponse = await invoke(self._stub.Rerank, request, "rerank", at_most=seconds)
@@ -52,6 +48,13 @@ class RerankerClient:
             for paper in answer.papers
         }
         return Reranking(papers, answer.model_hash, answer.partial_reason)
+
+    async def citing_contexts(self, seconds: float) -> int:
+        """How many citing contexts of each candidate the model reads."""
+        answer: messages.InfoResponse = await invoke(
+            self._stub.Info, messages.InfoRequest(), "reranker", at_most=seconds
+        )
+        return answer.citing_contexts
 
     async def info(self) -> messages.InfoResponse:
         """The model, and what its speed settings cost."""

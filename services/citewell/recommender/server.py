@@ -7,11 +7,14 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
+from opentelemetry.metrics import CallbackOptions, Observation
 
 from citewell import __version__
+from citewell.recommender.confidence import Calibration, read_calibration
 from citewell.recommender.index_client import IndexClient
 from citewell.recommender.ingestion_client import IngestionClient
 from citewell.recommender.manuscripts import answer_manuscript
@@ -22,21 +25,27 @@ from citewell.recommender.messages import (
     options_from_message,
 )
 from citewell.recommender.profiler_client import ProfilerClient
-from citewell.recommender.queries import BUILT_STRATEGIES, DEFAULT_CANDIDATES, DEFAULT_TOP_K
+from citewell.recommender.queries import DEFAULT_CANDIDATES, DEFAULT_STRATEGY, DEFAULT_TOP_K
 from citewell.recommender.recommend import Limits, Recommender
 from citewell.recommender.reranker_client import RerankerClient
-from citewell.recommender.settings import RecommenderSettings
+from citewell.recommender.settings import PACKAGED_CALIBRATION, RecommenderSettings
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.recommender.v1.recommender_pb2_grpc import (
     RecommenderServiceServicer,
     add_RecommenderServiceServicer_to_server,
 )
-from citewell.runtime import deadlines
+from citewell.runtime import deadlines, telemetry
 from citewell.runtime.channels import open_channel, require_serving
-from citewell.runtime.errors import CitewellError, InvalidField
+from citewell.runtime.errors import CitewellError, Internal, InvalidField
 from citewell.runtime.health import Check
+from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.limits import MAX_BATCH
+from citewell.scholarly.queries import Strategy
 from citewell.types.messages import query_from_message
+
+_degraded = telemetry.meter.create_counter(
+    "citewell_recommender_degraded", description="Answers that are less than they could be, by reason"
+)
 
 
 class RecommenderServer(RecommenderServiceServicer):
@@ -46,6 +55,7 @@ class RecommenderServer(RecommenderServiceServicer):
 
     def __init__(self, settings: RecommenderSettings) -> None:
         self._settings = settings
+        self._calibration = _calibration(settings)
 
     def register(self, server: grpc.aio.Server) -> None:
         add_RecommenderServiceServicer_to_server(self, server)
@@ -70,7 +80,20 @@ class RecommenderServer(RecommenderServiceServicer):
             settings.breaker_rest_seconds,
             settings.prior_decay,
         )
-        self._recommender = Recommender(self._profiler, index, index, self._reranker, ingestion, limits, time.monotonic)
+        self._recommender = Recommender(
+            self._profiler, index, index, self._reranker, ingestion, limits, time.monotonic, self._calibration
+        )
+        telemetry.meter.create_observable_gauge(
+            "citewell_recommender_breaker_open",
+            callbacks=[self._open_breakers],
+            description="1 while a service that answers can do without is left alone after failures",
+        )
+
+    def _open_breakers(self, options: CallbackOptions) -> list[Observation]:
+        return [
+            Observation(int(breaker.is_open), {"service": service})
+            for service, breaker in self._recommender.breakers.items()
+        ]
 
     def _open(self, address: str) -> grpc.aio.Channel:
         return open_channel(address, self._settings.client_tls, self._settings.max_message_megabytes)
@@ -93,7 +116,10 @@ class RecommenderServer(RecommenderServiceServicer):
 
     async def Recommend(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResponse:
         options = options_from_message(request.options, self._settings.default_rerank_depth)
-        answer = await self._recommender.recommend(query_from_message(request.query, "query"), options, _remaining)
+        query = query_from_message(request.query, "query")
+        answer = await self._recommender.recommend(query, options, _remaining)
+        for degradation in answer.degraded:
+            _degraded.add(1, {"reason": degradation.reason})
         return answer_to_message(answer, full=options.full)
 
     async def RecommendBatch(
@@ -113,11 +139,12 @@ class RecommenderServer(RecommenderServiceServicer):
         """One answer among several: an error of its own does not fail the others."""
         try:
             return messages.RecommendResult(response=await self.Recommend(request, context))
-        except CitewellError as error:
-            field = error.field if isinstance(error, InvalidField) else ""
-            return messages.RecommendResult(
-                error=messages.RecommendError(code=error.code, reason=error.reason, message=error.message, field=field)
-            )
+        except CitewellError as known:
+            return messages.RecommendResult(error=_told(known))
+        except Exception:
+            telemetry.logger.exception("a request among several failed by a defect")
+            error = Internal("an internal error happened; the service's log has it")
+            return messages.RecommendResult(error=_told(error))
 
     async def RecommendManuscript(
         self, request: messages.RecommendManuscriptRequest, context: Any
@@ -149,9 +176,12 @@ class RecommenderServer(RecommenderServiceServicer):
             default_top_k=DEFAULT_TOP_K,
             default_candidates=DEFAULT_CANDIDATES,
             default_rerank_depth=self._settings.default_rerank_depth,
-            strategies=[messages.Strategy.Value(f"STRATEGY_{strategy.value}") for strategy in BUILT_STRATEGIES],
+            strategies=map(_strategy_to_message, Strategy),
+            default_strategy=_strategy_to_message(DEFAULT_STRATEGY),
             as_of_limits=profiler.as_of_limits,
             settings_hash=profiler.settings_hash,
+            lexical_weight=profiler.lexical_weight,
+            statistics=profiler.statistics,
         )
         if self._reranker is not None:
             try:
@@ -162,6 +192,23 @@ class RecommenderServer(RecommenderServiceServicer):
                 info.reranker.CopyFrom(reranker.model)
                 info.speed_note = reranker.speed_note
         return info
+
+
+def _calibration(settings: RecommenderSettings) -> Calibration:
+    path = Path(settings.confidence_file) if settings.confidence_file else PACKAGED_CALIBRATION
+    try:
+        return read_calibration(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnknownSetting(f"confidence_file {str(path)!r} cannot be used: {error}") from None
+
+
+def _strategy_to_message(strategy: Strategy) -> messages.Strategy.ValueType:
+    return messages.Strategy.Value(f"STRATEGY_{strategy.value}")
+
+
+def _told(error: CitewellError) -> messages.RecommendError:
+    field = error.field if isinstance(error, InvalidField) else ""
+    return messages.RecommendError(code=error.code, reason=error.reason, message=error.message, field=field)
 
 
 def _remaining() -> float:

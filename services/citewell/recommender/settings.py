@@ -1,11 +1,15 @@
-"""What the recommender can be told: CITEWELL_RECOMMENDER__<NAME>."""
+"""Settings of the recommender: CITEWELL_RECOMMENDER__<NAME>."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from citewell.runtime.settings import ServiceSettings
+
+PACKAGED_CALIBRATION = Path(__file__).parent / "calibration.json"
 
 
 class RecommenderSettings(ServiceSettings):
@@ -21,17 +25,20 @@ class RecommenderSettings(ServiceSettings):
     """The reranker; empty = none, and answers keep the retrieval order and say so."""
     ingestion_address: str = "127.0.0.1:7304"
     """Asked only for requests with min_watermark; empty = such requests fail."""
-    default_rerank_depth: int = Field(50, ge=1, le=1000)
-    """Candidates the reranker reads where a request names no depth."""
+    default_rerank_depth: int = Field(20, ge=1, le=1000)
+    """How many candidates the reranker reads when a request names no depth."""
     rerank_timeout_seconds: float = Field(10.0, gt=0)
-    """An answer that takes the reranker longer keeps the retrieval order and says so."""
+    """When the reranker takes longer, the answer keeps the retrieval order and says so."""
     evidence_timeout_seconds: float = Field(2.0, gt=0)
-    """An evidence search that takes longer is left out, and the answer says so."""
+    """When the search for evidence (or for contents, parts of scores, references) takes longer, the answer goes out
+    without it and says so."""
     breaker_failures: int = Field(3, ge=1)
-    """After so many failures in a row the reranker (or the evidence search) is left alone for a while."""
+    """After so many failures in a row an optional service is not called for a while."""
     breaker_rest_seconds: float = Field(2.0, gt=0)
-    """How long that while is; then one request tries again."""
+    """How long it is not called. Then one request tries again."""
     prior_decay: float = Field(0.95, gt=0, lt=1)
-    """λ of eq. 6, for answers the reranker had no part in."""
+    """λ of eq. 6, for answers that are not reranked."""
     batch_in_flight: int = Field(4, ge=1, le=100)
-    """Queries of one RecommendBatch that are worked on at a time."""
+    """How many queries of one RecommendBatch are answered at the same time."""
+    confidence_file: str = ""
+    """Calibration of confidences (JSON, deploy/docs/confidence.md); empty = the one in the package."""

@@ -1,0 +1,154 @@
+"""Confidence: how likely an item is to be cited where the query asks, from tables that the lab calibrates.
+
+A table is a logistic regression over a few features of an item. It counts for one strategy, one encoder, and either one
+reranker or none. An answer that no table was made for has no confidence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from citewell.scholarly.queries import Strategy
+
+VERSION = 1
+FEATURES = ("retrieval", "profile", "lexical", "rerank", "margin", "log_rank")
+"""retrieval: the retrieval score; profile, lexical: its cosine and its lexical score before weighting; rerank: log-odds
+of the reranker's score; margin: the last stage's score less the best other one (log-odds where reranked); log_rank: the
+logarithm of the last stage's rank."""
+
+_CLOSEST = 1e-7
+
+
+class BadCalibration(ValueError):
+    """The calibration file cannot be used; says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A calibrated logistic regression."""
+
+    strategy: Strategy
+    encoder: str
+    reranker: str
+    """Hash of the reranker's model; empty = for answers in the order of the retrieval."""
+    features: tuple[str, ...]
+    weights: tuple[float, ...]
+    bias: float
+
+    def confidence(self, values: Mapping[str, float]) -> float:
+        """A probability."""
+        logit = self.bias + sum(w * values[name] for name, w in zip(self.features, self.weights, strict=True))
+        return 1 / (1 + math.exp(-max(-500.0, min(500.0, logit))))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """All tables of a file."""
+
+    tables: tuple[Table, ...] = ()
+
+    def table(self, strategy: Strategy, encoder: str, reranker: str) -> Table | None:
+        """The table for answers of this kind, if there is one."""
+        for table in self.tables:
+            if (table.strategy, table.encoder, table.reranker) == (strategy, encoder, reranker):
+                return table
+        return None
+
+
+NOT_CALIBRATED = Calibration()
+
+
+def read_calibration(text: str) -> Calibration:
+    """The tables of a calibration file, or BadCalibration."""
+    try:
+        told: Any = json.loads(text)
+    except ValueError as error:
+        raise BadCalibration(f"it is no JSON: {error}") from None
+    if not isinstance(told, dict) or told.get("version") != VERSION or not isinstance(told.get("tables"), list):
+        raise BadCalibration(f'it must be an object with "version": {VERSION} and a list "tables"')
+    tables = tuple(_table(number, table) for number, table in enumerate(told["tables"]))
+    for number, table in enumerate(tables):
+        if Calibration(tables[:number]).table(table.strategy, table.encoder, table.reranker):
+            raise BadCalibration(f"tables[{number}] repeats the strategy, encoder and reranker of another")
+    return Calibration(tables)
+
+
+def _table(number: int, told: Any) -> Table:
+    where = f"tables[{number}]"
+    try:
+        table = Table(
+            Strategy(told["strategy"]),
+            str(told["encoder"]),
+            str(told["reranker"]) if told["reranked"] else "",
+            tuple(told["features"]),
+            tuple(map(float, told["weights"])),
+            float(told["bias"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadCalibration(f"{where}: {type(error).__name__} {error}") from None
+    if told["reranked"] and not table.reranker:
+        raise BadCalibration(f"{where}: reranked, but reranker is empty")
+    if len(table.features) != len(table.weights):
+        raise BadCalibration(f"{where}: {len(table.features)} features, {len(table.weights)} weights")
+    if unknown := [name for name in table.features if name not in FEATURES]:
+        raise BadCalibration(f"{where}: features {unknown} are unknown; known are {', '.join(FEATURES)}")
+    if not all(map(math.isfinite, (*table.weights, table.bias))):
+        raise BadCalibration(f"{where}: weights and bias must be finite numbers")
+    if table.reranker == "" and "rerank" in table.features:
+        raise BadCalibration(f"{where}: the feature rerank needs a reranker")
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What the stages say of one paper."""
+
+    retrieval: float
+    profile: float
+    lexical: float
+    rerank: float | None
+    """The reranker's score; None where it did not read the paper."""
+    rank: int
+    """In the last stage that ranked the paper, 1-indexed."""
+
+
+def features(signals: Mapping[str, Signals]) -> dict[str, dict[str, float]]:
+    """The features by paper id: of all papers that the reranker read, or of all where it read none."""
+    read = {paper_id: each for paper_id, each in signals.items() if each.rerank is not None}
+    told = read or signals
+    last = {
+        paper_id: each.retrieval if each.rerank is None else _log_odds(each.rerank) for paper_id, each in told.items()
+    }
+    best, *others = [*sorted(last.values(), reverse=True), 0.0]
+    second = others[0] if len(told) > 1 else best
+    return {
+        paper_id: {
+            "retrieval": each.retrieval,
+            "profile": each.profile,
+            "lexical": each.lexical,
+            "rerank": last[paper_id] if each.rerank is not None else 0.0,
+            "margin": last[paper_id] - (second if last[paper_id] == best else best),
+            "log_rank": math.log(each.rank),
+        }
+        for paper_id, each in told.items()
+    }
+
+
+def confidences(
+    calibration: Calibration, strategy: Strategy, encoder: str, reranker: str, signals: Mapping[str, Signals]
+) -> dict[str, float] | None:
+    """The confidence of every paper that `features` knows, or None where nothing was calibrated for such an answer."""
+    reranked = any(each.rerank is not None for each in signals.values())
+    table = calibration.table(strategy, encoder, reranker if reranked else "")
+    if table is None:
+        return None
+    return {paper_id: table.confidence(values) for paper_id, values in features(signals).items()}
+
+
+def _log_odds(score: float) -> float:
+    score = min(max(score, _CLOSEST), 1 - _CLOSEST)
+    return math.log(score / (1 - score))

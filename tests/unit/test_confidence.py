@@ -1,0 +1,124 @@
+"""Confidence: which files are accepted, and what a calibrated table makes of an answer."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citewell.recommender.confidence import (
+    FEATURES,
+    BadCalibration,
+    Calibration,
+    Signals,
+    confidences,
+    features,
+    read_calibration,
+)
+from citewell.recommender.settings import PACKAGED_CALIBRATION
+from citewell.scholarly.queries import Strategy
+
+TABLE = {
+    "strategy": "HYBRID",
+    "reranked": True,
+    "encoder": "e1",
+    "reranker": "r1",
+    "features": ["retrieval", "rerank"],
+    "weights": [2.0, 0.5],
+    "bias": -3.0,
+}
+PLAIN = {**TABLE, "reranked": False, "reranker": "", "features": ["retrieval", "margin"], "bias": -2.0}
+
+
+def read(*tables: object) -> Calibration:
+    return read_calibration(json.dumps({"version": 1, "tables": tables}))
+
+
+def test_the_packaged_file_can_be_read() -> None:
+    read_calibration(PACKAGED_CALIBRATION.read_text("utf-8"))
+
+
+def test_a_table_counts_for_its_strategy_encoder_and_reranker_alone() -> None:
+    calibration = read(TABLE, PLAIN)
+    assert calibration.table(Strategy.HYBRID, "e1", "r1") is calibration.tables[0]
+    assert calibration.table(Strategy.HYBRID, "e1", "") is calibration.tables[1]
+    for strategy, encoder, reranker in (("PROFILE", "e1", "r1"), ("HYBRID", "e2", "r1"), ("HYBRID", "e1", "r2")):
+        assert calibration.table(Strategy(strategy), encoder, reranker) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "no JSON"),
+        ("[]", '"version": 1'),
+        ('{"version": 2, "tables": []}', '"version": 1'),
+        (json.dumps({"version": 1, "tables": [{**TABLE, "strategy": "BEST"}]}), r"tables\[0\]: ValueError"),
+        (json.dumps({"version": 1, "tables": [{"strategy": "HYBRID"}]}), r"tables\[0\]: KeyError 'encoder'"),
+        (json.dumps({"version": 1, "tables": [TABLE, {**TABLE, "weights": [1.0]}]}), r"tables\[1\]: 2 features, 1 w"),
+        (json.dumps({"version": 1, "tables": [{**TABLE, "features": ["retrieval", "luck"]}]}), "'luck'"),
+        (json.dumps({"version": 1, "tables": [{**TABLE, "bias": math.inf}]}), "finite"),
+        (json.dumps({"version": 1, "tables": [{**TABLE, "reranker": ""}]}), "reranker is empty"),
+        (json.dumps({"version": 1, "tables": [{**PLAIN, "features": ["rerank", "margin"]}]}), "needs a reranker"),
+        (json.dumps({"version": 1, "tables": [TABLE, TABLE]}), "repeats"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_where(text: str, complaint: str) -> None:
+    with pytest.raises(BadCalibration, match=complaint):
+        read_calibration(text)
+
+
+def test_the_margin_is_to_the_best_other_paper() -> None:
+    signals = {
+        "a": Signals(0.9, 0.6, 0.1, None, 1),
+        "b": Signals(0.7, 0.4, 0.1, None, 2),
+        "c": Signals(0.4, 0.4, 0.0, None, 3),
+    }
+    found = features(signals)
+    assert {paper_id: values["margin"] for paper_id, values in found.items()} == pytest.approx(
+        {"a": 0.2, "b": -0.2, "c": -0.5}
+    )
+    assert found["c"]["log_rank"] == pytest.approx(math.log(3))
+    assert features({"a": signals["a"]})["a"]["margin"] == 0.0
+
+
+def test_of_a_reranked_answer_only_what_was_read_has_a_confidence() -> None:
+    signals = {"a": Signals(0.9, 0.6, 0.1, 0.8, 1), "b": Signals(0.7, 0.4, 0.1, None, 2)}
+    told = confidences(read(TABLE), Strategy.HYBRID, "e1", "r1", signals)
+    assert told == {"a": pytest.approx(1 / (1 + math.exp(3.0 - 1.8 - 0.5 * math.log(4))))}
+
+
+def test_an_unrelated_query_gets_a_low_confidence_by_its_retrieval_scores() -> None:
+    calibration = read({**TABLE, "weights": [8.0, 0.3], "bias": -9.0})
+    related = {"a": Signals(1.4, 0.8, 0.2, 0.95, 1), "b": Signals(0.9, 0.6, 0.1, 0.4, 2)}
+    unrelated = {"a": Signals(0.35, 0.35, 0.0, 0.95, 1), "b": Signals(0.34, 0.34, 0.0, 0.4, 2)}
+    sure = confidences(calibration, Strategy.HYBRID, "e1", "r1", related)
+    unsure = confidences(calibration, Strategy.HYBRID, "e1", "r1", unrelated)
+    assert sure is not None
+    assert unsure is not None
+    assert sure["a"] > 0.9
+    assert unsure["a"] < 0.05
+
+
+def test_nothing_calibrated_is_no_confidence() -> None:
+    signals = {"a": Signals(0.9, 0.6, 0.1, None, 1)}
+    assert confidences(read(TABLE), Strategy.HYBRID, "e1", "", signals) is None
+    assert confidences(read(PLAIN), Strategy.HYBRID, "e1", "", {}) == {}
+
+
+NUMBERS = st.floats(-10, 10)
+SIGNALS = st.builds(Signals, NUMBERS, NUMBERS, NUMBERS, st.none() | st.floats(0, 1), st.integers(1, 1000))
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), SIGNALS), st.lists(NUMBERS, min_size=6, max_size=6), NUMBERS)
+def test_every_confidence_is_a_probability(signals: dict[str, Signals], weights: list[float], bias: float) -> None:
+    every = {"features": FEATURES, "weights": weights, "bias": bias}
+    calibration = read(
+        {**TABLE, **every},
+        {**PLAIN, **every, "features": [n for n in FEATURES if n != "rerank"], "weights": weights[1:]},
+    )
+    told = confidences(calibration, Strategy.HYBRID, "e1", "r1", signals)
+    assert told is not None
+    assert all(0 <= value <= 1 for value in told.values())

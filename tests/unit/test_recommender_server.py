@@ -1,0 +1,51 @@
+"""The recommender's handlers where no other service is needed to see what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from citewell.recommender.answers import Answer, Snapshot
+from citewell.recommender.queries import Options
+from citewell.recommender.recommend import Recommender
+from citewell.recommender.server import RecommenderServer
+from citewell.recommender.settings import RecommenderSettings
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.runtime.errors import Code
+from citewell.runtime.settings import UnknownSetting
+from citewell.scholarly.queries import Query
+
+
+def settings(**values: object) -> RecommenderSettings:
+    return RecommenderSettings(port=0, **values)  # type: ignore[arg-type]
+
+
+async def test_a_defect_in_one_request_of_a_batch_fails_that_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def recommend(self: Recommender, query: Query, options: Options, remaining: Callable[[], float]) -> Answer:
+        if query.title == "broken":
+            raise ZeroDivisionError
+        return Answer((), Snapshot((), "model", "", "", "view", True), (), ())
+
+    monkeypatch.setattr(Recommender, "recommend", recommend)
+    server = RecommenderServer(settings())
+    await server.start()
+    try:
+        requests = [messages.RecommendRequest(query=messages.Query(title=title)) for title in ("one", "broken", "two")]
+        answer = await server.RecommendBatch(messages.RecommendBatchRequest(requests=requests), None)
+    finally:
+        await server.stop()
+    assert [result.WhichOneof("result") for result in answer.results] == ["response", "error", "response"]
+    error = answer.results[1].error
+    assert (error.code, error.reason) == (Code.INTERNAL, "INTERNAL")
+    assert "ZeroDivisionError" not in error.message
+
+
+@pytest.mark.parametrize("content", [None, '{"version": 7}'])
+def test_a_calibration_that_cannot_be_used_ends_the_start(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "calibration.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UnknownSetting, match="confidence_file"):
+        RecommenderServer(settings(confidence_file=str(path)))
