@@ -37,7 +37,7 @@ class SmallService(reranker_pb2_grpc.RerankerServiceServicer):
 
     def __init__(self) -> None:
         self.warm, self.healthy, self.release = asyncio.Event(), True, asyncio.Event()
-        self.store_is_gone = False
+        self.store_is_gone, self.one_at_a_time = False, asyncio.Lock()
         self.calls: list[float] = []
         self.events: list[str] = []
         self.called, self.cancelled = asyncio.Event(), asyncio.Event()
@@ -86,10 +86,16 @@ class SmallService(reranker_pb2_grpc.RerankerServiceServicer):
                     self.cancelled.set()
                     raise
                 self.events.append("answered")
+            case "slow":
+                async with self.one_at_a_time:
+                    await asyncio.sleep(0.05)
             case "trace":
                 span = telemetry.trace.get_current_span().get_span_context()
                 return reranker_pb2.RerankResponse(model_hash=format(span.trace_id, "032x"))
         return reranker_pb2.RerankResponse(scored=1)
+
+    async def Info(self, request: reranker_pb2.InfoRequest, context: Any) -> reranker_pb2.InfoResponse:
+        return reranker_pb2.InfoResponse(version="small")
 
 
 @contextlib.asynccontextmanager
@@ -134,7 +140,7 @@ async def test_errors_cross_the_wire_as_what_they_are() -> None:
         assert field.value.field == "query.context"
         with pytest.raises(Overloaded, match="the queue is full") as overloaded:
             await rerank(stub, "busy")
-        assert overloaded.value.reason == "OVERLOADED"
+        assert (overloaded.value.reason, overloaded.value.retry_after_seconds) == ("OVERLOADED", 3)
         with pytest.raises(FailedPrecondition) as precondition:
             await rerank(stub, "precondition")
         assert precondition.value.reason == "ENCODER_MISMATCH"

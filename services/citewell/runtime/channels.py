@@ -148,17 +148,20 @@ async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "
 
 def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
     """The error of our tree that a failed call means."""
-    reason, metadata, violation = "", {}, None
+    reason, metadata, violation, retry_after_seconds = "", {}, None, 1.0
     try:
         status = rpc_status.from_call(error)
     except ValueError:  # details that contradict the code: not one of our servers
         status = None
     for detail in status.details if status else ():
         info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
         if detail.Unpack(info):
             reason, metadata = info.reason, dict(info.metadata)
         elif detail.Unpack(request) and request.field_violations:
             violation = request.field_violations[0]
+        elif detail.Unpack(retry):
+            retry_after_seconds = retry.retry_delay.ToMilliseconds() / 1000
     message = error.details() or "no details"
     if violation is not None:
         return _InvalidRemoteField(violation.field, message, reason)
@@ -167,7 +170,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
         message = f"{stage}: {message}"
         reason = {4: DeadlineExceeded.default_reason, 14: Unavailable.default_reason}.get(code, error.code().name)
     metadata.setdefault("stage", stage)
-    return error_for(code, message, reason, metadata)
+    return error_for(code, message, reason, metadata, retry_after_seconds)
 
 
 class _InvalidRemoteField(InvalidField):

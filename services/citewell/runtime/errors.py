@@ -116,13 +116,19 @@ class Internal(CitewellError):
     """A defect of ours; the log knows more than the wire."""
 
 
-def error_for(code: int, message: str, reason: str, metadata: dict[str, str] | None = None) -> CitewellError:
+def error_for(
+    code: int,
+    message: str,
+    reason: str,
+    metadata: dict[str, str] | None = None,
+    retry_after_seconds: float = 1.0,
+) -> CitewellError:
     """The error of our tree that another service meant by a status."""
     for kind in (NotFound, AlreadyExists, FailedPrecondition, DeadlineExceeded, Unavailable, NotBuilt):
         if kind.code == code:
             return kind(message, reason=reason, **(metadata or {}))
     if code == Code.RESOURCE_EXHAUSTED:
-        return Overloaded(message, reason=reason)
+        return Overloaded(message, retry_after_seconds=retry_after_seconds, reason=reason)
     if code == Code.INVALID_ARGUMENT:
         return RemoteInvalidArgument(message, reason=reason)
     return Internal(message, reason=reason)

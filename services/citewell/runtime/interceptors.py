@@ -1,4 +1,4 @@
-"""What every call of every server passes through: trace, deadline, errors, metrics, one log line."""
+"""What every call of every server passes through: trace, deadline, admission, errors, metrics, one log line."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from citewell.runtime import deadlines, telemetry
+from citewell.runtime.admission import Admission
 from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
 from citewell.runtime.wire import forgiving, refuse_malformed
 
@@ -26,8 +27,8 @@ _durations = telemetry.meter.create_histogram(
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each handler; the handlers themselves only translate and call the domain."""
 
-    def __init__(self, default_deadline_seconds: float) -> None:
-        self._default_deadline = default_deadline_seconds
+    def __init__(self, default_deadline_seconds: float, admission: Admission) -> None:
+        self._default_deadline, self._admission = default_deadline_seconds, admission
 
     async def intercept_service(
         self,
@@ -51,8 +52,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 with _Call(method, metadata, context, self._deadline(context, streams=True)) as call:
                     try:
                         refuse_malformed(request)
-                        async for response in stream(request, context):
-                            yield response
+                        # How fast a stream is read limits its bytes: each service takes in what it can hold.
+                        with self._admission.call(method, 0, deadlines.remaining()):
+                            async for response in stream(request, context):
+                                yield response
                     except Exception as error:
                         await call.fail(error)
 
@@ -69,7 +72,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, metadata, context, self._deadline(context, streams=handler.request_streaming)) as call:
                 try:
                     refuse_malformed(request)
-                    return await unary(request, context)
+                    size = 0 if handler.request_streaming else request.ByteSize()
+                    with self._admission.call(method, size, deadlines.remaining()):
+                        return await unary(request, context)
                 except Exception as error:
                     await call.fail(error)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
 import grpc
 from grpc_reflection.v1alpha import reflection
 
+from citewell.runtime.admission import Admission, AdmissionLimits
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.health import Check, Dependencies, Health
 from citewell.runtime.interceptors import CallInterceptor
@@ -103,8 +105,12 @@ class ServiceProcess:
     def _open(self) -> grpc.aio.Server:
         settings = self._settings
         age_ms = int(settings.max_connection_age_seconds * 1000)
+        limits = AdmissionLimits(
+            settings.most_calls, settings.most_request_megabytes << 20, settings.longest_wait_seconds
+        )
+        admission = Admission(limits, time.monotonic)
         server = grpc.aio.server(
-            interceptors=[CallInterceptor(settings.default_deadline_seconds)],
+            interceptors=[CallInterceptor(settings.default_deadline_seconds, admission)],
             options=[
                 ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
                 ("grpc.max_connection_age_ms", age_ms),

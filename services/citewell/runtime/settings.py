@@ -90,6 +90,12 @@ class ServiceSettings(BaseSettings):
     """Connections are closed gracefully after this age, so that clients find new pods."""
     max_message_megabytes: int = Field(32, ge=1, le=1024)
     """Largest message received or sent."""
+    most_calls: int = Field(512, ge=1)
+    """Calls of one method in progress or waiting; more are refused at once, with the time after which to retry."""
+    most_request_megabytes: int = Field(64, ge=1)
+    """Bytes of all requests in progress; more are refused at once. A larger request is taken when it is alone."""
+    longest_wait_seconds: float = Field(5.0, gt=0)
+    """EmbedQuery: a call that would take longer, or longer than its deadline, is refused at once."""
     tls: TlsServer = TlsServer()
     """This server's certificate."""
     client_tls: TlsClient = TlsClient()
