@@ -13,7 +13,7 @@ have = $(shell command -v $(1) 2>/dev/null)
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults repro report lock settings-page clean
 
-help: ## This list
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .venv/pip: ; $(PYTHON) -m venv .venv && touch $@
@@ -25,66 +25,66 @@ help: ## This list
 .venv/dev: .venv/embedded
 	$(PIP) install -c requirements.lock -e '.[dev,lab]' && touch $@
 
-setup: .venv/embedded ## A .venv with what five services on one machine need
-setup-dev: .venv/dev $(if $(call have,npm),$(BUF)) ## And what tests, linters and the lab need
+setup: .venv/embedded ## Install the five services into .venv
+setup-dev: .venv/dev $(if $(call have,npm),$(BUF)) ## Install also what tests, linters and the lab need
 
 $(BUF):
 	npm install --silent --no-fund --no-audit --prefix .cache/buf @bufbuild/buf@$(BUF_VERSION)
 
-setup-kafka: .cache/kafka-libs/.complete ## The jars of a Kafka broker for tests (needs Java 17 and Maven)
+setup-kafka: .cache/kafka-libs/.complete ## Download the jars of a Kafka broker for tests (needs Java 17 and Maven)
 .cache/kafka-libs/.complete: deploy/kafka/pom.xml
 	mvn -q -f deploy/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.cache/kafka-libs
 	touch $@
 
-setup-triton: .venv-triton/complete ## A Triton server for tests, in its own environment
+setup-triton: .venv-triton/complete ## Install a Triton server for tests, in an environment of its own
 .venv-triton/complete: deploy/triton/requirements.txt
 	$(PYTHON) -m venv .venv-triton
 	.venv-triton/bin/pip --disable-pip-version-check -q install -r $< && touch $@
 
-demo: setup ## The whole system at work on an invented corpus (no torch, no Java)
+demo: setup ## Show the whole system at work on an invented corpus (no torch, no Java)
 	$(BIN)/citewell demo
 
-test: setup-dev $(if $(and $(call have,java),$(call have,mvn)),setup-kafka) setup-triton ## Everything that needs no data, GPU or Qdrant server
+test: setup-dev $(if $(and $(call have,java),$(call have,mvn)),setup-kafka) setup-triton ## Run all tests that need no data, GPU or Qdrant server
 	$(BIN)/python -m pytest
 
-lint: setup-dev ## ruff
+lint: setup-dev ## Run ruff
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: setup-dev ## mypy --strict
+types: setup-dev ## Run mypy --strict
 	$(BIN)/mypy
 
-protos: setup-dev ## Writes the stubs of the contracts anew
+protos: setup-dev ## Generate the stubs of the contracts
 	deploy/generate-stubs.sh
 
-protos-check: setup-dev ## Contracts lint clean, stubs are fresh
+protos-check: setup-dev ## Check that the contracts lint clean and the stubs are up to date
 	@if [ -x $(BUF) ]; then cd protos && ../$(BUF) lint; else echo "buf lint left out: npm is missing"; fi
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && deploy/generate-stubs.sh "$$fresh" && \
 	  for stub in $$(cd "$$fresh" && find . -name '*_pb2*'); do \
 	    cmp -s "$$fresh/$$stub" "services/$$stub" || { echo "stale: services/$${stub#./}; run make protos"; exit 1; }; done
 
-bench: setup-dev ## Latency, memory and recall on a demo world of PAPERS=88000
+bench: setup-dev ## Measure latency, memory and recall on a demo world of PAPERS=88000
 	$(BIN)/python -m tests.load.bench --papers $(PAPERS)
 
-load: setup-dev ## A short open-loop load test of Recommend
+load: setup-dev ## Run a short open-loop load test of Recommend
 	$(BIN)/python -m tests.load.open_loop
 
-faults: setup-dev ## The long fault suite; what it measured is left in .cache/*-faults.xml
+faults: setup-dev ## Run the long fault suite; its measurements go to .cache/*-faults.xml
 	@$(MAKE) -j2 servers-faults ledger-faults
 # Side by side: the first mostly waits for outages to end, the second computes.
 servers-faults: ; $(FAULTS) --junitxml=.cache/$@.xml tests/faults --ignore=$(HISTORIES)
 ledger-faults: ; $(FAULTS) --junitxml=.cache/$@.xml $(HISTORIES)
 
-repro: setup-dev ## Published and own figures again, from the data named by CITEWELL_DATA
+repro: setup-dev ## Measure published and own figures again (needs CITEWELL_DATA)
 	$(BIN)/python -m pytest tests/repro -m data
 
-report: setup-dev ## The retrieval report, from the data named by CITEWELL_DATA
+report: setup-dev ## Write the retrieval report (needs CITEWELL_DATA)
 	$(BIN)/python -m citewell.lab.report $(CITEWELL_DATA) --out deploy/docs/results
 
-settings-page: setup ## Writes deploy/docs/settings.md from the settings' docstrings
+settings-page: setup ## Write deploy/docs/settings.md from the settings' docstrings
 	$(BIN)/python deploy/settings_page.py > deploy/docs/settings.md
 
-lock: setup-dev ## Writes requirements.lock from what is installed
+lock: setup-dev ## Write requirements.lock from the installed packages
 	$(BIN)/pip freeze --exclude-editable | LC_ALL=C sort -f > requirements.lock
 
-clean: ## Removes what was built, not what was downloaded
+clean: ## Remove what was built, keep what was downloaded
 	rm -rf build dist .citewell .pytest_cache .mypy_cache .ruff_cache .hypothesis services/*.egg-info

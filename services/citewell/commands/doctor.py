@@ -1,4 +1,4 @@
-"""`citewell doctor`: is everything here that is needed, and do profiles agree with the ledger?"""
+"""`citewell doctor`: checks the environment, and the profiles against the ledger."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def profiles(
     target: Target,
     sample: Annotated[int, typer.Option(min=0, help="How many papers to check; 0 = all.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Which sample.")] = 0,
-    repair: Annotated[bool, typer.Option("--repair", help="Put right what is found.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair the faults that are found.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Recomputes profiles from the ledger's citations and compares sums and index; ends with code 1 on a fault left."""

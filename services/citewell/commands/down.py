@@ -1,4 +1,4 @@
-"""`citewell down`: the end of what `up` started."""
+"""`citewell down`: stops what `up` started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from citewell.commands.stack import DEFAULT_DATA, SERVICES, STOP_SECONDS, State,
 
 
 def down(data: Annotated[Path, typer.Option(help="The folder that `up` was given.")] = DEFAULT_DATA) -> None:
-    """Stops the five services: calls in flight are finished first."""
+    """Stops the services; calls in flight are finished first."""
     state = State.read(data)
     if state is None:
         typer.echo(f"nothing is up over {data}")
@@ -25,5 +25,5 @@ def down(data: Annotated[Path, typer.Option(help="The folder that `up` was given
     while alive(state.supervisor):
         if time.monotonic() > end:
             fail(f"process {state.supervisor} does not end; see {data / 'logs'}")
-        time.sleep(0.05)  # nobody but its parent can wait for a process
+        time.sleep(0.05)  # only its parent can wait for a process, so this polls
     typer.echo("stopped")

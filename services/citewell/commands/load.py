@@ -1,10 +1,10 @@
-"""`citewell load`: a corpus from files into the ledger.
+"""`citewell load`: loads a corpus from files into the ledger.
 
-By default publications take the bulk road, LedgerService.LoadPublications, past the log. They have no position in it,
-so no partition's watermark moves, and none has to: a watermark speaks of what is in the log. Their event ids are made
-of paper, revision and content, and the ledger decides by revision as for any event; so loading twice, or by both roads
-at once, ends in the same state. What was loaded so is not in the log: keep the files, for a ledger rebuilt from the log
-alone lacks it. With --events each publication is an event in the log, like a publisher's.
+By default publications go straight to the ledger (LedgerService.LoadPublications) and not through the log. Such
+publications have no position in the log and move no watermark. Their event ids are hashes of paper, revision and
+content, and the ledger decides by revision as for any event. So loading twice, or in both ways at once, ends in the
+same state. Keep the files: a ledger that is rebuilt from the log alone lacks what was loaded in this way. With --events
+each publication is an event in the log, like a publisher's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from citewell.types.messages import event_to_message
 from citewell.types.v1 import publication_pb2
 
 CHUNK_PUBLICATIONS, CHUNK_BYTES = 256, 8 << 20
-# One chunk is encoded while the one before it is written.
+# The profiler encodes one chunk while it writes the one before.
 IN_FLIGHT = 2
 LOOK_AGAIN_SECONDS = 0.5
 LOAD_SECONDS = 7 * 86_400.0
@@ -50,17 +50,17 @@ Chunk = list[tuple[Loadable, publication_pb2.PublicationEvent]]
 
 
 class Road(Protocol):
-    """A way into the ledger."""
+    """A way for publications into the ledger."""
 
     async def take(self, chunk: Chunk) -> Taken:
         """Answers when the chunk is durable."""
 
     async def left(self) -> int:
-        """How much of what was taken is not searchable yet."""
+        """How much of what was accepted is not searchable yet."""
 
 
 class BulkRoad:
-    """Straight to the ledger."""
+    """Sends publications straight to the ledger."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel, self._stub = channel, ledger_pb2_grpc.LedgerServiceStub(channel)
@@ -83,7 +83,7 @@ class BulkRoad:
 
 
 class EventRoad:
-    """Through the log, as any publisher's events."""
+    """Publishes to the log, as any publisher does."""
 
     def __init__(self, client: AsyncCitewell) -> None:
         self._client = client

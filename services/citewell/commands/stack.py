@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-# Where each listens relative to the first port; stopped in this order: the public one first, the stores last.
+# Each service's port relative to the first one. Services stop in this order: the public one first, the stores last.
 SERVICES = {"edge": 5, "recommender": 0, "ingestion": 4, "reranker": 3, "profiler": 1, "index": 2}
 PORTS = {**SERVICES, "http": 10}
 """`http` is the edge's second port, where the page and the JSON API are."""
@@ -28,12 +28,12 @@ _TICK_SECONDS = 0.1
 
 
 class StackError(Exception):
-    """The services cannot be started; the message says which, why, and what to do."""
+    """A service cannot be started; the message says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What runs over a data folder: written by `up`, read by every other command."""
+    """Which services run over a data folder: `up` writes it, every other command reads it."""
 
     supervisor: int
     addresses: dict[str, str]
@@ -45,7 +45,7 @@ class State:
 
     @staticmethod
     def read(data: Path) -> State | None:
-        """What runs over the folder, if its supervisor still does."""
+        """The state of the folder; None unless its supervisor still runs."""
         try:
             state = State(**json.loads((data / "up.json").read_text()))
         except FileNotFoundError:
@@ -121,7 +121,7 @@ class Stack:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor alone, which stops in order
+                    start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops the services in order
                 )
 
     def _environment(self, service: str) -> dict[str, str]:
@@ -137,7 +137,7 @@ class Stack:
             "CITEWELL_EDGE__HTTP_PORT": str(self.ports["http"]),
             "CITEWELL_INGESTION__PROFILER_ADDRESS": addresses["profiler"],
         }
-        if self.cluster:  # ledger and log are where the environment says
+        if self.cluster:  # the environment names the ledger and the log
             return {"CITEWELL_INDEX__FOLDER": str(self.data / "index"), **os.environ, **told, **self.settings}
         told |= {
             "CITEWELL_PROFILER__LEDGER_URL": f"sqlite:///{self.data / 'ledger.sqlite'}",
@@ -150,7 +150,7 @@ class Stack:
         return self.data / "logs" / f"{service}.log"
 
     def wait(self, services: Iterable[str] = SERVICES, seconds: float = 120.0) -> None:
-        """Returns when the services say SERVING; StackError when one ends instead, or takes too long."""
+        """Returns when all services say SERVING; StackError when one ends, or takes too long."""
         end = time.monotonic() + seconds
         for service in services:
             with grpc.insecure_channel(self.addresses[service]) as channel:
@@ -175,7 +175,7 @@ class Stack:
         return f"{lines[-1] if lines else 'it logged nothing'} (log: {self.log(service)})"
 
     def stop(self, services: Iterable[str] = SERVICES) -> None:
-        """Stops processes gracefully, one after the other; one that does not end in time is killed."""
+        """Stops processes one after the other; kills one that does not end in time."""
         for service in services:
             process = self.processes.pop(service, None)
             if process is None:
@@ -193,7 +193,7 @@ class Stack:
 
 
 def _end_in_order_on_sigterm() -> None:
-    """SIGTERM raises SystemExit, unless it has a handler, so that who starts processes also comes to stop them."""
+    """Turns SIGTERM into SystemExit, so that `finally` stops the children; leaves a handler that is set."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 

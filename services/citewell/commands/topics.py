@@ -24,7 +24,7 @@ Replication = Annotated[int, typer.Option(min=1, help="On how many brokers each 
 
 @app.command()
 def apply(partitions: Partitions = 12, replication: Replication = 3) -> None:
-    """Makes the topics that are missing, and mends the settings of those that are there."""
+    """Creates missing topics and corrects the settings of existing ones."""
     with _broker(partitions, replication) as (admin, topics):
         for line in mend(admin, topics):
             typer.echo(line)
@@ -33,7 +33,7 @@ def apply(partitions: Partitions = 12, replication: Replication = 3) -> None:
 
 @app.command()
 def check(partitions: Partitions = 12, replication: Replication = 3) -> None:
-    """Tells what is not as it should be: topics, partitions, replication, retention, compaction. Changes nothing."""
+    """Reports wrong topics, partitions, replication, retention and compaction; changes nothing."""
     with _broker(partitions, replication) as (admin, topics):
         _report(differences(admin, topics))
 

@@ -28,12 +28,13 @@ def up(
         int, typer.Option(min=0, max=65000, help="First of six ports, and HTTP ten above; 0 takes free ones.")
     ] = DEFAULT_PORT_BASE,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once they serve; `citewell down` stops them.")
+        bool, typer.Option("--detach", help="Return once the services serve; `citewell down` stops them.")
     ] = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Ledger and log are those that CITEWELL_* settings name, not files here.")
+        bool,
+        typer.Option("--cluster", help="Use the ledger and the log that the CITEWELL_* settings name, not files here."),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds they may take until they serve.")] = 180.0,
+    timeout: Annotated[float, typer.Option(help="Fail if the services do not serve after so many seconds.")] = 180.0,
 ) -> None:
     """Starts the five services and watches over them until Ctrl-C or `citewell down`."""
     running = State.read(data)
@@ -49,7 +50,7 @@ def up(
 
 
 def _detach(data: Path, timeout: float) -> None:
-    """The same command without --detach, in a session of its own."""
+    """Runs the same command without --detach as a process in a session of its own."""
     (data / "logs").mkdir(parents=True, exist_ok=True)
     log = data / "logs" / "up.log"
     arguments = [word for word in sys.argv[1:] if word != "--detach"]
@@ -89,7 +90,7 @@ def _supervise(stack: Stack, timeout: float) -> None:
 
 
 def _watch(stack: Stack, stopping: threading.Event) -> None:
-    """Starts a service again that ended by itself, after a pause that doubles with every time."""
+    """Restarts services that end by themselves; the pause before a restart doubles each time."""
     pauses = dict.fromkeys(stack.processes, 1.0)
     due: dict[str, float] = {}
     while not stopping.wait(0.5):

@@ -26,7 +26,7 @@ from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 SPLITS = ("train", "validation", "test")
 _PUBLIC_SPLIT_FILES = {"train": ("train.json",), "validation": ("val.json", "validation.json"), "test": ("test.json",)}
 _GLUED = re.compile(rf"(?<=\w)(?=(?:{TARGET}|{OTHER}))|(?<={TARGET})(?=\w)|(?<={OTHER})(?=\w)")
-"""Where text extraction has lost the blank beside a marker: a marker is a word of its own."""
+"""Places where text extraction lost the space beside a marker. A marker must be a word of its own."""
 _DELIMITERS = (*" \t\r\n,:]}",)
 _CHUNK = 1 << 20
 _LARGEST_MEMBER = 1 << 26
@@ -43,7 +43,7 @@ class PaperRecord:
     venue: str
     line: int
     revision: int = 1
-    """As the file states it; a paper told once is at its first."""
+    """As the file states it; 1 where it states none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def read_splits(folder: Path, on_reject: OnReject) -> Iterator[SplitRecord]:
 
 
 def raw_members(folder: Path, what: str) -> Iterator[dict[str, Any]]:
-    """The entries of a JSON lines file ("papers" or "contexts") as they stand, for what belongs to it row by row."""
+    """The raw entries of a JSON lines file ("papers" or "contexts"), for data that matches it row by row."""
     for path, line, _, member in _members(folder, what, _refuse):
         if not isinstance(member, dict):
             raise Malformed(f"{path.name}, line {line}: expected a JSON object")
@@ -245,7 +245,7 @@ class _Scanner:
                 if self._ended or len(self._buffer) - self._at > _LARGEST_MEMBER:
                     raise Malformed(f"not JSON: {getattr(reason, 'msg', reason)}") from None
             else:
-                # A number cut by the end of the buffer decodes as well: only a delimiter proves the value whole.
+                # A number that the buffer cuts off decodes too. Only a delimiter after it proves that it is complete.
                 if self._ended or self._buffer[end : end + 1] in _DELIMITERS:
                     self._advance(end - self._at)
                     return value

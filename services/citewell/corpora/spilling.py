@@ -1,8 +1,8 @@
-"""A data set made ready for loading: one publication a citing paper, in bounded memory, resumable after a kill.
+"""Prepares a data set for loading: one publication per citing paper, in bounded memory, resumable after a kill.
 
-Everything that must survive is one SQLite file named by the hash of what is loaded. First the contexts are spilled into
-it in one transaction, to be looked up by their citing paper; then publications are read off in file order, and how far
-they were taken in is written down after every chunk.
+All state is one SQLite file, named by a hash of the input. First all contexts are written to it in one transaction, to
+be looked up by their citing paper. Then publications are made in file order. The number of loaded papers is recorded
+after every chunk.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ CREATE TABLE rejects (file TEXT NOT NULL, line INTEGER NOT NULL, reason TEXT NOT
 
 @dataclass(frozen=True, slots=True)
 class Loadable:
-    """An event made of one paper and its contexts, and where it stood."""
+    """An event made of one paper and its contexts, and its place in the file."""
 
     number: int
-    """How many papers of the file were read with it."""
+    """How many papers of the file have been read, this one included."""
     event: Event
     source: Reject
-    """What to say when it is refused, but for the reason."""
+    """Its file and line, to be reported if it is refused."""
 
 
 def input_hash(folder: Path, *options: object) -> str:
-    """Names this input and these options: what a later run may go on with."""
+    """A hash of the input files and options: a later run with the same hash may continue this one."""
     digest = hashlib.sha256(repr(options).encode())
     for name in (*_FILES, *_SPLIT_FILES):
         path = folder / name
@@ -69,11 +69,11 @@ class Corpus:
 
     @property
     def ready(self) -> bool:
-        """Whether an earlier run has spilled the contexts."""
+        """Whether an earlier run has read all files into the state file."""
         return bool(self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'progress'").fetchone())
 
     def spill(self, on_read: Callable[[], None]) -> None:
-        """Reads all files once and keeps what `publications` needs; all or nothing."""
+        """Reads all files once into the state file, in one transaction."""
         with self._db as db:
             db.execute("BEGIN")
             for statement in _SCHEMA.split(";"):
@@ -126,7 +126,7 @@ class Corpus:
                     yield Loadable(number, Event(str(uuid.uuid5(_EVENT_IDS, name)), publication), source)
 
     def _publication(self, paper: PaperRecord, source: Reject) -> Publication | None:
-        """The paper with its contexts; without those, or not at all, that can never be published."""
+        """The paper with its valid contexts; None if the paper itself is invalid. Rejects what is invalid."""
         rows = self._db.execute(
             "SELECT cited, text, group_size, published, file, line FROM contexts WHERE citing = ? ORDER BY rowid",
             (paper.id,),
@@ -160,7 +160,7 @@ class Corpus:
         return publication
 
     def loaded(self, up_to: int, refused: list[Reject]) -> None:
-        """Writes down, durably, that papers up to this number are taken in, and which were refused."""
+        """Records durably that papers up to this number are loaded, and which were refused."""
         with self._db:
             for reject in refused:
                 self._reject(reject)
@@ -170,7 +170,7 @@ class Corpus:
         self._db.execute("INSERT INTO rejects VALUES (?, ?, ?)", (reject.file, reject.line, reject.reason))
 
     def write_rejects(self, path: Path) -> int:
-        """Writes what was left out, one JSON object a line; how many there are."""
+        """Writes the rejects to a file, one JSON object per line, and returns how many there are."""
         rows = self._db.execute("SELECT DISTINCT file, line, reason FROM rejects ORDER BY file, line").fetchall()
         if rows:
             keys = ("file", "line", "reason")
@@ -179,7 +179,7 @@ class Corpus:
         return len(rows)
 
     def close(self, *, forget: bool) -> None:
-        """Ends the work; `forget` when nothing is left to go on with."""
+        """Closes the state file; with `forget`, deletes it, because nothing is left to load."""
         self._db.close()
         if forget:
             self.state.unlink()

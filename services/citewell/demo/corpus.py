@@ -20,10 +20,10 @@ from citewell.scholarly.publications import Publication
 LEAST_PAPERS: Final = 200
 MOST_PAPERS: Final = 1_000_000
 
-# Of most papers only the record is known; of this share the full text, and with it who they cite and how.
+# The share of papers with full text, and so with references and contexts. Of the others only the record is known.
 FULL_TEXT_SHARE: Final = 0.3
 
-# The newest papers are held out, the last of them for the test; enough for a figure, also in a large world.
+# The newest papers are held out, the last of them for the test split; the cap keeps evaluations short.
 _HELD_OUT_SHARE: Final = 0.1
 _MOST_HELD_OUT: Final = 5_000
 
@@ -62,7 +62,7 @@ def generate(papers: int, seed: int) -> Iterator[Publication]:
 
 
 def split_of(number: int, papers: int) -> str:
-    """`train`, `validation` or `test`: which citations of the paper at this place are known, and which asked for."""
+    """The split of the paper at this place: citations of `train` papers are known, others are asked for."""
     held_out = min(int(papers * _HELD_OUT_SHARE), _MOST_HELD_OUT)
     if number < papers - 2 * held_out:
         return "train"
@@ -119,7 +119,7 @@ def _contexts(publication: Publication) -> Iterator[dict[str, Any]]:
 
 
 def _queries(publication: Publication) -> Iterator[dict[str, Any]]:
-    """Each masked place once, with every paper its bracket cites: all of them are right answers."""
+    """Each masked place once, with all papers that its bracket cites as right answers."""
     answers: dict[str, list[str]] = {}
     for context in _contexts(publication):
         answers.setdefault(context["text"], []).append(context["cited_id"])
@@ -136,7 +136,7 @@ def _queries(publication: Publication) -> Iterator[dict[str, Any]]:
 
 def _json_lines(files: ExitStack, path: Path) -> Callable[[dict[str, Any]], None]:
     if path.suffix == ".gz":
-        # No name and no time in the header: the same world is the same file, byte for byte.
+        # Without a name and a time in the gzip header, the same world gives the same bytes.
         raw = files.enter_context(path.open("wb"))
         compressed = files.enter_context(gzip.GzipFile("", "wb", compresslevel=5, fileobj=raw, mtime=0))
         stream: TextIO = files.enter_context(io.TextIOWrapper(cast(IO[bytes], compressed), encoding="utf-8"))

@@ -95,7 +95,7 @@ def passages(world: World, paper: int) -> tuple[Passage, ...]:
     draws = Draws(_PASSAGES, world.seed, paper)
     traits = world.traits(paper)
     references = world.references(paper)
-    waiting = [*references, *(cited for cited in references if draws.chance(0.2))]  # some are spoken of twice
+    waiting = [*references, *(cited for cited in references if draws.chance(0.2))]  # some are cited twice
     printed = 0
     result = []
     while waiting:

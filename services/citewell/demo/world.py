@@ -61,7 +61,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a paper is about; the last two are said by others only."""
+    """What a paper is about; the last two fields appear only in papers that cite it."""
 
     kind: Kind
     name: str
@@ -73,7 +73,7 @@ class Traits:
     nickname: str
 
 
-# The first part of every key: draws for one purpose never depend on how many were made for another.
+# The first part of every key. It keeps draws for one purpose independent of draws for another.
 _TOPIC, _TRAITS, _REFERENCE, _COUNT, _AUTHORS, _VENUE = range(6)
 
 
@@ -91,7 +91,7 @@ class World:
         return f"demo-{self.seed}-{paper:07}"
 
     def _day(self, paper: int) -> int:
-        # The square root makes the yearly output grow, as it does in the real world.
+        # The square root makes the number of papers per year grow, as in reality.
         return int((LAST_DAY - FIRST_DAY).days * math.sqrt(paper / self.papers))
 
     def published(self, paper: int) -> date:
@@ -138,7 +138,7 @@ class World:
         return tuple(sorted(number for number in cited if number is not None))
 
     def _reference(self, paper: int, slot: int) -> int | None:
-        """One draw of the copying model; iterative, since copies of copies may go back to the first paper."""
+        """One draw of the copying model. It is iterative, because a chain of copies may be long."""
         while True:
             draws = Draws(_REFERENCE, self.seed, paper, slot)
             choice = self._earlier_paper(paper, draws)
@@ -153,7 +153,7 @@ class World:
         earlier = self.earlier(paper)
         reach = draws.below(100)
         if reach < 10:
-            # Across topics people cite the classics: the fourth power favours the oldest.
+            # Citations across topics go mostly to old papers: the fourth power favours them.
             return int(earlier * draws.unit() ** 4) if earlier else None
         topic = paper % self.topics
         if reach < 20:

@@ -1,1 +1,1 @@
-"""Where models are trained and evaluated; it imports the services' pure domain, and no service imports it."""
+"""Training and evaluation. It imports the services' pure domain modules; no service imports it."""

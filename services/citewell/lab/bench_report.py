@@ -1,4 +1,4 @@
-"""What a benchmark prints beside its figures: a table, and where they were measured."""
+"""A benchmark's table and the description of the machine that it ran on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column to the left, figures to the right."""
+    """A Markdown table with the first column aligned left and the figures aligned right."""
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
 
 def environment(packages: Sequence[str]) -> str:
-    """The machine and the versions of the packages that made a figure."""
+    """The machine, and the versions of the packages used."""
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return f"Machine: {_cpu()}, {os.cpu_count()} cores. Python {platform.python_version()}, {versions}."
 

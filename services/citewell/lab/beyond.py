@@ -1,4 +1,4 @@
-"""What goes beyond eq. 3 with nothing learned by gradient: the variants measured on validation, and HYBRID."""
+"""Retrieval variants beyond eq. 3 that need no training: those measured on validation, and HYBRID."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shrunk(experiment: Experiment, kappa: float) -> System:
 
 
 def several(experiment: Experiment, name: str, query_weights: QueryWeights, *, content: bool) -> System:
-    """Several vectors a paper instead of one mean."""
+    """Several vectors per paper instead of their mean."""
     return SeveralVectors(name, experiment.data, experiment.vectors, experiment.known, query_weights, content=content)
 
 
@@ -83,4 +83,4 @@ VARIANTS: tuple[Callable[[Experiment], System], ...] = (
         (0.1, several(e, "nearest", CONTEXT_ONLY, content=False)),
     ),
 )
-"""Each is measured on validation; the report's table keeps this order."""
+"""All are measured on validation; the report lists them in this order."""

@@ -1,4 +1,4 @@
-"""Where a system is good: by in-degree and age of the gold paper, bracket size, context length; and what it favours."""
+"""Metrics by in-degree and age of the gold paper, bracket size and context length; and which papers are favoured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Breakdown:
-    """One way of sorting queries into groups."""
+    """One way to divide queries into groups."""
 
     title: str
     groups: tuple[str, ...]
@@ -91,7 +91,7 @@ def fairness_by_in_degree(
 
 
 def fairness_by_year(data: Dataset, queries: Rows, top: dict[str, NDArray[np.int32]]) -> list[Share]:
-    """Age of recommended papers against the gold citations' age, by year of the paper."""
+    """Publication years of recommended papers beside those of the gold papers."""
     years = data.papers.year
     gold = data.contexts.cited[queries]
     latest = int(years[gold].max())

@@ -1,4 +1,4 @@
-"""A data set in columns: texts in one byte buffer, everything else in arrays, so that millions of contexts fit."""
+"""A data set in columns. Texts lie in one byte buffer and all else in arrays, so that millions of contexts fit."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class TextColumn(Sequence[str]):
 
 
 class IdIndex:
-    """Finds the row of an id by its 64-bit hash: a dictionary of millions of strings would not be small."""
+    """Finds the row of an id by its 64-bit hash; a dictionary of millions of strings would need far more memory."""
 
     def __init__(self, ids: TextColumn) -> None:
         hashes = np.fromiter((_hash(identifier) for identifier in ids), dtype=np.uint64, count=len(ids))
         self._order = np.argsort(hashes, kind="stable")
         self._sorted = hashes[self._order]
         self.repeated: Rows = np.sort(self._order[1:][self._sorted[1:] == self._sorted[:-1]])
-        """Rows whose id stands in an earlier row as well."""
+        """Rows whose id also occurs in an earlier row."""
 
     def row(self, identifier: str) -> int:
         """The first row that holds the id, or -1."""
@@ -123,7 +123,7 @@ class Dataset:
     rejects: tuple[Reject, ...]
 
     def titles_only(self) -> Dataset:
-        """The same set as if no paper had an abstract: where having one tells the answer (acl), a figure to report."""
+        """The same set without abstracts. In acl, having one gives the answer away, so both figures are reported."""
         papers = replace(self.papers, abstracts=TextColumn("" for _ in range(len(self.papers))))
         return replace(self, name=f"{self.name}, titles only", papers=papers)
 

@@ -1,4 +1,4 @@
-"""Encoding measured: documents a second, ranking quality, and whether a vector depends on its batch.
+"""Measures encoding: documents per second, ranking quality, and whether a vector depends on its batch.
 
     python -m citewell.lab.encoding_bench DATA_FOLDER --out deploy/docs/results/encoding.md
 
@@ -39,7 +39,7 @@ SYSTEMS = [
 
 @dataclass(frozen=True)
 class Sample:
-    """Validation queries and a part of the corpus that holds their answers."""
+    """Validation queries, and a part of the corpus that contains their answers."""
 
     contexts: list[str]
     citing: list[int]
@@ -112,7 +112,7 @@ def documents_per_second(systems: dict[str, Encode], texts: Sequence[str], round
         for name, encode in systems.items():
             start = time.perf_counter()
             encode(batch)
-            if round_:  # the first warms up
+            if round_:  # the first round warms up
                 times[name].append(time.perf_counter() - start)
     return {name: BATCH / float(np.median(seconds)) for name, seconds in times.items()}
 

@@ -1,4 +1,4 @@
-"""One data set made ready: read, vectors at hand, protocol fixed, and every system buildable by name."""
+"""A data set prepared for evaluation: read, encoded, with a fixed protocol; builds every system by name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Encoding:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A data set under a protocol, with what may be known already worked out."""
+    """A data set under a protocol, and the knowledge that the protocol allows."""
 
     data: Dataset
     task: Task
@@ -57,14 +57,14 @@ class Experiment:
         return Lexicon(self.data)
 
     def of_split(self, split: str) -> Experiment:
-        """The same set and knowledge, asked another split."""
+        """The same set and knowledge with the queries of another split."""
         mode = self.task.mode
         task = training_task(self.data, mode) if split == "train" else make_task(self.data, split, mode)
         return replace(self, task=task)
 
     @property
     def profiler(self) -> Profiler:
-        """eq. 3–5 with the chosen settings: what is served as PROFILE."""
+        """eq. 3–5 with the chosen settings; the services serve it as PROFILE."""
         return self.profiler_with("profiler", chosen.PROFILE)
 
     def profiler_with(self, name: str, weights: ProfileWeights) -> Profiler:
@@ -84,7 +84,7 @@ class Experiment:
 
     @property
     def hybrid(self) -> Fusion:
-        """The best of what goes beyond eq. 3, to be served as HYBRID: eq. 5 plus the weighted lexical profile."""
+        """eq. 5 plus the weighted lexical profile, the best variant beyond eq. 3; the services serve it as HYBRID."""
         return Fusion("hybrid", [(1.0, self.profiler), (chosen.LEXICAL, self.lexical_profile())])
 
 
@@ -98,7 +98,7 @@ def prepare(
     *,
     titles_only: bool = False,
 ) -> Experiment:
-    """Reads the set in `folder` and encodes whatever has no vector yet."""
+    """Reads the set in `folder` and encodes the texts that have no vector yet."""
     data = read_dataset(folder)
     if titles_only:
         data = data.titles_only()

@@ -1,4 +1,4 @@
-"""What train papers say of others: the citing pairs, their vectors and sums, and what one paper's own citations add."""
+"""What train papers say of the papers they cite: citing pairs, vectors, sums, and each paper's own contribution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Citations:
     cited: Column
 
     def of_paper(self, citing: int) -> Rows:
-        """The pairs in which a paper cites: its own citations, which must not help to answer its own queries."""
+        """The pairs in which a paper cites others. They must not help to answer that paper's own queries."""
         low, high = np.searchsorted(self.citing, (citing, citing + 1))
         return np.arange(low, high)
 
@@ -48,7 +48,7 @@ def citations(data: Dataset, knowledge: Rows) -> Citations:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileTable:
-    """The integer sums of every paper, and what each pair contributed: as the ledger keeps them."""
+    """The integer sums of every paper and the contribution of each pair, as the ledger keeps them."""
 
     citations: Citations
     pair_contexts: Fixed

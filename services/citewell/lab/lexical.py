@@ -1,4 +1,4 @@
-"""Lexical retrieval: BM25 as everybody runs it, and the lexical public profile.
+"""Lexical retrieval: plain BM25, and the lexical public profile.
 
 The lexical public profile of a paper is its title, its abstract and what citing papers write where they cite it, as one
 weighted bag of words under BM25. The query is weighted too: a word counts more the nearer it stands to the marker.
@@ -105,7 +105,7 @@ class LexicalProfile:
 
     def scores(self, queries: Rows) -> Vectors:
         terms = self._lexicon.query_terms(queries, self._terms)
-        # No paper can reach the sum of the query's own weights: scores become a share of it, comparable among queries.
+        # Divide by the sum of the query's weights, which no paper can exceed: scores of different queries then compare.
         terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
         scores: Vectors = (terms @ self._weights).toarray()
         for citing, rows in by_citing_paper(self._data, queries, self._known):
@@ -114,14 +114,14 @@ class LexicalProfile:
             cited, position = np.unique(self._data.contexts.cited[own], return_inverse=True)
             added = _incidence(position, len(cited)) @ self._lexicon.contexts[own]
             others = self._counts[cited] - self._fields.contexts * added
-            others.data[others.data < 1e-6] = 0  # what rounding leaves of a word only this paper used
+            others.data[others.data < 1e-6] = 0  # remove rounding errors of words that only this paper uses
             others.eliminate_zeros()
             scores[np.ix_(rows, cited)] = (terms[rows] @ self._weigh(others).T).toarray()
         return scores
 
 
 def _distinct(data: Dataset, known: Citations) -> NDArray[np.bool_]:
-    """Which of the known contexts count: like the ledger, the same text of the same pair once."""
+    """Which of the known contexts count. Like the ledger, it counts equal texts of one pair once."""
     kept = np.ones(len(known.contexts), np.bool_)
     for pair in np.split(np.arange(len(kept)), known.starts[1:]):
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""The figures of the retrieval report, as plain data: what `report` prints and draws."""
+"""Measures the figures of the retrieval report and returns them as plain data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EvaluationSet:
     mode: Mode
     encoding: Encoding
     abstracts_leak: bool = False
-    """Having an abstract tells the answer: report a titles-only figure beside the full one."""
+    """Having an abstract gives the answer away, so a figure without abstracts is reported too."""
 
 
 SETS = (
@@ -73,7 +73,7 @@ def from_json(stated: Figures) -> Landscape:
 
 
 def measure_variants(folder: Path, which: EvaluationSet, cache: Path, on_progress: OnProgress) -> Figures:
-    """Every variant beyond eq. 3 on validation: what it brings, what it costs."""
+    """Quality and cost of every variant beyond eq. 3 on validation."""
     experiment = _sampled(prepare(folder, "validation", which.mode, which.encoding, cache, on_progress))
     clusters = experiment.data.contexts.citing[experiment.task.queries]
     rows: list[Figures] = []
@@ -158,7 +158,7 @@ def _search(experiment: Experiment, system: System, on_progress: OnProgress) -> 
 
 
 def _one_by_one(experiment: Experiment, on_progress: OnProgress) -> float:
-    """Milliseconds of CPU a query of the Profiler when every query is scored alone."""
+    """Milliseconds of CPU per query of the Profiler when queries are scored one by one."""
     alone = replace(experiment, task=replace(experiment.task, queries=experiment.task.queries[:500]))
     ranking = search(alone.profiler, alone.data, alone.task, TOP, alone.order, block=1)
     return 1000 * ranking.cpu_seconds / len(ranking.queries)
@@ -233,5 +233,5 @@ def chosen_settings() -> Figures:
 
 
 def folders(data: Path, wanted: Iterable[str]) -> list[tuple[EvaluationSet, Path]]:
-    """The evaluation sets that are there."""
+    """The evaluation sets whose folders exist."""
     return [(which, data / which.name) for which in SETS if which.name in set(wanted)]

@@ -1,4 +1,4 @@
-"""Why lexical public profiles are strong: where the name a context uses for the cited paper can be found.
+"""Why lexical public profiles are strong: where a context's name for the cited paper occurs.
 
 A *name* is a word near the marker that looks like one (a capital or a digit after its first letter: BERT, AdamW, GPT-4)
 and that few papers use. It is found in the gold paper's own title or abstract, or only in what train papers write where
@@ -21,13 +21,13 @@ from citewell.scholarly.contexts import OTHER, TARGET
 
 _WORD = re.compile(r"\w+(?:-\w+)*")
 REACH = 8
-"""How many words from the marker a name may stand."""
+"""A name is at most so many words away from the marker."""
 RARE = 0.002
-"""A name is a word of at most this share of the papers."""
+"""A name is a word that occurs in at most this share of the papers."""
 
 
 class Found(IntEnum):
-    """Where the context's name for the gold paper is found."""
+    """Where the context's name for the gold paper occurs."""
 
     NO_NAME = 0
     NOWHERE = 1
@@ -45,7 +45,7 @@ FOUND_LABELS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mentions:
-    """Where each query's name is found, and the in-degree of its gold paper."""
+    """Where each query's name occurs, and the in-degree of its gold paper."""
 
     found: NDArray[np.int64]
     in_degree: NDArray[np.int64]

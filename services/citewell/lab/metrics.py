@@ -78,7 +78,7 @@ def estimate(
 def compare(
     metric: str, first: Ranks, second: Ranks, rng: np.random.Generator, clusters: Ranks | None = None
 ) -> Difference:
-    """How much better the first system is on the same queries: paired bootstrap interval, sign-flip randomisation test.
+    """The difference of two systems on the same queries: paired bootstrap interval and sign-flip randomisation test.
 
     Under the hypothesis that the two systems are exchangeable, the sign of each cluster's difference is a coin flip.
     """
@@ -98,7 +98,7 @@ def compare(
 
 
 def _cluster_totals(values: Values, clusters: Ranks | None) -> tuple[Values, Values]:
-    """Sum and number of queries of each cluster; every query is its own where none are given."""
+    """Sum and number of queries of each cluster; without clusters, each query is one of its own."""
     if clusters is None:
         return values, np.ones_like(values)
     _, member = np.unique(clusters, return_inverse=True)

@@ -1,4 +1,4 @@
-"""The evaluation protocol, asserting itself: who is a candidate, what may be known, what is asked.
+"""The evaluation protocol and its checks: which papers are candidates, what may be known, what is asked.
 
     make_task ──▶ Task ──▶ verify_task      before a system sees it, and again on every run
                    └─▶ rankings ──▶ verify_rankings     on everything a system returned
@@ -24,19 +24,19 @@ Mask = NDArray[np.bool_]
 
 
 class Mode(StrEnum):
-    """Which of the protocols a run follows."""
+    """The protocols that a run may follow."""
 
     INDUCTIVE = "inductive"
     """Evaluated papers are no candidates, candidates are strictly older than the query, and so are all citing papers
     that shape profiles."""
     INDUCTIVE_CONTEMPORARY = "inductive-contemporary"
-    """The same, but citing papers may be as young as the query: papers are disjoint, opinions contemporary."""
+    """The same, but citing papers may be as recent as the query paper. Evaluated papers stay no candidates."""
     TRANSDUCTIVE = "transductive"
-    """The corpus is the union of everything, dates apart: comparable with older tables only."""
+    """All papers are candidates whatever their dates; only for comparison with older publications."""
 
 
 class Leak(AssertionError):
-    """A rule of the protocol is broken; figures from this run would be worthless."""
+    """A rule of the protocol is broken, so figures of this run would be invalid."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
@@ -73,7 +73,7 @@ class Task:
 
 
 def older_than(last_day: Column, first_day: int) -> Mask:
-    """Which papers certainly appeared before a day; a paper of unknown date never did."""
+    """Which papers certainly appeared before a day; never those of unknown date."""
     return (last_day > 0) & (last_day < first_day)
 
 
@@ -103,7 +103,7 @@ def training_task(data: Dataset, mode: Mode, queries: Rows | None = None) -> Tas
 
 
 def _dated_task(data: Dataset, split: str, mode: Mode, rows: Rows, barred: Rows) -> Task:
-    """The task of asking some contexts, without those whose cited paper is not older or is barred."""
+    """The task for some contexts, without those whose cited paper is barred or not older."""
     contexts, papers = data.contexts, data.papers
     candidates = np.ones(len(papers), np.bool_)
     candidates[barred] = False

@@ -1,4 +1,4 @@
-"""The reranker measured: what speed costs in ranking, and what each means of speed brings.
+"""Measures the reranker: what each way to make it faster saves, and what it costs in ranking.
 
     python -m citewell.lab.rerank_bench DATA RUN --mode inductive --cache CACHE --out deploy/docs/results/reranker.md
 
@@ -40,14 +40,14 @@ from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker,
 
 Logits = NDArray[np.float32]
 ROOM = 4 << 30
-"""Bytes for what is kept of candidates: more than the queries have."""
+"""Memory for kept candidates; enough for all candidates of the queries."""
 PASSES = (0.5, 20), (0.3, 5)
-"""Two passes that are tried: the share of their budgets that texts have in the first, and how many reach the second."""
+"""Settings of two passes: the share of the token budget in the first, and how many candidates reach the second."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How a system computes: which form of the model, how much text, and whether in two passes."""
+    """How a system computes: the form of the model, the token budget, and one or two passes."""
 
     storage: Storage
     runtime: Runtime
@@ -56,7 +56,7 @@ class Speed:
     first_share: float = 1.0
     keep: int = 0
     known: bool = False
-    """Whether what the first layers make of the candidates is kept from an earlier request."""
+    """Whether results of the first layers are kept from an earlier request."""
 
 
 class Bench:
@@ -116,7 +116,7 @@ class Bench:
         passes = []
         for budget, keep in budgets:
             tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
-            # Nothing is kept: every request pays for its candidates' tokens.
+            # Nothing is kept, so every request tokenises its candidates.
             passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
         queue = PairQueue(self.scorer(speed), passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
         queue.start()
@@ -173,14 +173,14 @@ def plain(run: RunFolder) -> torch.nn.Module:
 
 
 def widened(budget: TokenBudget, tokens: int) -> TokenBudget:
-    """The budget stretched until a pair may have so many tokens."""
+    """The budget, enlarged until a pair may have so many tokens."""
     share = (tokens - SPECIAL_TOKENS) / (budget.longest - SPECIAL_TOKENS)
     wide = shortened(budget, share)
     return replace(wide, candidate=wide.candidate + tokens - wide.longest)
 
 
 def two_passes(short: Logits, full: Logits, keep: int) -> Logits:
-    """What the ranking would be: the best `keep` by the short texts get the score of the whole ones."""
+    """The ranking by two passes: the best `keep` by the short texts get the scores of the whole texts."""
     order = np.argsort(-np.nan_to_num(short, nan=-np.inf), axis=1, kind="stable")[:, :keep]
     merged = short.copy()
     np.put_along_axis(merged, order, np.take_along_axis(full, order, axis=1), axis=1)
@@ -208,7 +208,7 @@ def main(
     tokens: Annotated[list[int], typer.Option(help="Longer pairs to measure, beside those served.")] = [192, 256],  # noqa: B006
     threads: int = 2,
 ) -> None:
-    """Prints what is slow, what is fast, and what fast costs."""
+    """Prints the speed of each setting and what it costs in ranking."""
     folder = RunFolder(run)
     encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
     experiment = prepare(data, "validation", mode, encoding, cache, lambda what, done, total: None)
@@ -323,7 +323,7 @@ def _careless(bench: Bench, budget: TokenBudget) -> Callable[[int], Awaitable[fl
 
 def _timer(bench: Bench, speed: Speed) -> Callable[[int], Awaitable[float]]:
     async def request(row: int) -> float:
-        # The first request of a row warms the shapes up.
+        # The first request with new shapes is slower, so it is not timed.
         _, seconds = await bench.rerank(speed, [row, row], lambda at: None)
         return seconds[1]
 

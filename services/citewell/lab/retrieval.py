@@ -15,7 +15,7 @@ from citewell.lab.systems import System
 from citewell.profiler.profiles import Vectors
 
 DEPTH = 2000
-"""How long a returned list is; a gold paper below counts as not returned."""
+"""Length of a returned list; a gold paper below it counts as not returned."""
 BLOCK = 128
 
 
@@ -32,7 +32,7 @@ class Ranking:
     seconds: float
     """Wall time of scoring and ranking, without preparation."""
     cpu_seconds: float
-    """CPU time of the same, all threads: what to compare on a machine that others use too."""
+    """CPU time of all threads for the same work; compare this on a machine that others use too."""
 
 
 class IdOrder:
@@ -100,7 +100,7 @@ def search(
 
 
 def eligible_scores(system: System, data: Dataset, task: Task, queries: Rows) -> Iterator[Vectors]:
-    """The scores of each query, -inf for papers that are no candidates for it."""
+    """The scores of each query; -inf for papers that are not its candidates."""
     for scores, eligible in zip(system.scores(queries), task.eligible(data, queries), strict=True):
         scores[~eligible] = -np.inf
         yield scores

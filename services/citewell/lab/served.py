@@ -1,4 +1,4 @@
-"""The lab against the running index service: the lab's own profiles in a view of their own, asked the same queries."""
+"""Compares the lab with a running index service, which gets the lab's profiles as a view and the same queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from citewell.types.v1 import paper_pb2
 
 _BATCH = 500
 SAME_SCORE = 2e-6
-"""Cosines closer than this are equal for float32: two engines may order such papers either way."""
+"""Cosines closer than this are equal in float32; two engines may order such papers differently."""
 
 
 @dataclass(frozen=True, slots=True)

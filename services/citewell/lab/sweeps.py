@@ -1,4 +1,4 @@
-"""Every setting of α, β and γ at once: the gold paper's rank under eq. 3–5, without building a profile per setting.
+"""Sweeps α, β and γ: the gold paper's rank under eq. 3–5 for all settings, without building profiles for each.
 
 A profile is v + α·s̄ + β·v̄, so a score is a sum of six inner products divided by the profile's length, and the length
 comes from six more; only papers that somebody cites depend on α and β at all. Equal scores count in the gold's favour
@@ -68,7 +68,7 @@ def sweep(
 
 
 class _Terms:
-    """What every setting shares: v, s̄ and v̄ of the cited papers, their products, and the content of the others."""
+    """Values shared by all settings: v, s̄ and v̄ of the cited papers, their products, and the content of the others."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment

@@ -19,7 +19,7 @@ from citewell.profiler.profiles import ProfileWeights, QueryWeights, Vectors, no
 
 
 class System(Protocol):
-    """Something that scores papers for queries."""
+    """Scores papers for queries."""
 
     name: str
 
@@ -61,7 +61,7 @@ class Profiler:
 
 
 class SeveralVectors:
-    """The best match among a paper's vectors: every context that cites it, apart instead of averaged, and its content.
+    """The best match among a paper's vectors: its content, and each context that cites it, not averaged.
 
     Without the content it is the nearest known context, 0 for a paper nobody cites.
     """
@@ -102,7 +102,7 @@ class SeveralVectors:
 
 
 class Popularity:
-    """log(1 + |N_in|): the visible popularity term."""
+    """log(1 + |N_in|), the popularity term."""
 
     def __init__(self, name: str, data: Dataset, known: Citations) -> None:
         self.name = name

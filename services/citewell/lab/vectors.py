@@ -28,7 +28,7 @@ Encode = Callable[[Sequence[str]], Vectors]
 _KEY = np.uint64
 _BATCH = 2048
 SAMPLE = 64
-"""Texts encoded again to see whether imported vectors are the named encoder's."""
+"""How many texts are encoded again to check that imported vectors come from the named encoder."""
 SAME = 0.999
 
 
@@ -138,7 +138,7 @@ def encode_missing(
     source: str,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Encodes what the cache lacks, in batches that are kept as they are done: a killed run goes on where it was."""
+    """Encodes texts that the cache lacks. Each batch is kept at once, so a killed run continues where it was."""
     missing = cache.missing(keys)
     for start in range(0, len(missing), _BATCH):
         rows = missing[start : start + _BATCH]
@@ -148,7 +148,7 @@ def encode_missing(
 
 
 def import_vectors(folder: Path, what: str, vectors: Path, cache: Path, encoder: TextEncoder, source: str) -> float:
-    """Files vectors made elsewhere under an encoder that makes the same ones; returns the lowest cosine of a sample.
+    """Adds vectors made elsewhere to an encoder's cache; returns the lowest cosine of a sample encoded again.
 
     Row by row they belong to the entries of `folder`'s JSON lines, as printed there.
     """

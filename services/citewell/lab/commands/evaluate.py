@@ -1,4 +1,4 @@
-"""`citewell evaluate`: retrieval systems measured on a data set, by a protocol that asserts itself."""
+"""`citewell evaluate`: measures retrieval systems on a data set by a protocol that is checked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(
     against: Annotated[
         str, typer.Option(help="The system the others are compared with, on the same queries.")
     ] = "profiler",
-    titles_only: Annotated[bool, typer.Option(help="As if no paper had an abstract.")] = False,
+    titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,
     encoder: Encoder = DEFAULT_ENCODER,
     paper_tokens: PaperTokens = 0,
     context_tokens: ContextTokens = 0,
@@ -84,7 +84,7 @@ def import_(
     context_tokens: ContextTokens = 0,
     cache: Cache = DEFAULT_CACHE,
 ) -> None:
-    """Takes over vectors made elsewhere, row by row of the data set's files, after encoding a sample to compare."""
+    """Imports vectors made elsewhere, in the order of the data set's files; encodes a sample to compare."""
     encoders = Encoding(encoder, paper_tokens, context_tokens).load()
     with failing_clearly():
         for what, made_by in zip(("papers", "contexts"), encoders, strict=True):

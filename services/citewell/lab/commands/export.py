@@ -1,4 +1,4 @@
-"""`citewell export`: trained models become files that are served without torch."""
+"""`citewell export`: writes trained models as files that are served without torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from citewell.reranker.settings import PACKAGED_MODEL
 
 app = typer.Typer(help="Write trained models in the form they are served.", no_args_is_help=True)
 
-# Beyond this, the exported model would not be the one that was measured.
+# A larger difference means that the exported model is not the one that was measured.
 _PARITY = 1e-4
 
 
@@ -44,10 +44,10 @@ def davinci(
     run: Annotated[Path, typer.Argument(help="The run folder that training wrote.")],
     out: Annotated[Path, typer.Option(help="Folder to write, for CITEWELL_RERANKER__MODEL.")],
     storage: Annotated[str, typer.Option(help="fp32, int8 or fp16 (fp16 is for GPUs).")] = "int8",
-    name: Annotated[str, typer.Option(help="The model's name, for people.")] = "davinci-minilm",
+    name: Annotated[str, typer.Option(help="The model's name, for display.")] = "davinci-minilm",
     cut_off: Annotated[str, typer.Option(help="Last day its training data may know of, YYYY-MM-DD.")] = "2025-12-31",
     budget: Annotated[
-        str, typer.Option(help="Cut pairs otherwise than in training, such as context=24,candidate=20.")
+        str, typer.Option(help="Token budgets other than in training, such as context=24,candidate=20.")
     ] = "",
     triton: Annotated[Path | None, typer.Option(help="Triton model repository to write a version into, too.")] = None,
     triton_model: Annotated[str, typer.Option(help="The model's name in that repository.")] = "davinci",

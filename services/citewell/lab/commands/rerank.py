@@ -1,4 +1,4 @@
-"""`citewell evaluate rerank`: a trained reranker on the lab's candidate lists; a stopped run goes on where it was."""
+"""`citewell evaluate rerank`: evaluates a trained reranker on the lab's candidate lists; continues a stopped run."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def rerank(
     mode: Annotated[Mode, typer.Option(help="Which protocol the figures follow.")],
     cache: Annotated[Path, typer.Option(help="Where text vectors and scores are kept.", envvar="CITEWELL_LAB_CACHE")],
     split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
-    queries: Annotated[int, typer.Option(help="The first so many of a seeded shuffle of the split.")] = 1000,
-    depth: Annotated[int, typer.Option(help="k, the candidates a query.")] = 100,
+    queries: Annotated[int, typer.Option(help="Size of the sample of the split's queries.")] = 1000,
+    depth: Annotated[int, typer.Option(help="k: candidates per query.")] = 100,
     candidates: Annotated[str, typer.Option(help="profiler or hybrid; the run's own by default.")] = "",
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
-    titles_only: Annotated[bool, typer.Option(help="As if no paper had an abstract.")] = False,
+    titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,
     threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu computes as in serving, cuda in torch.")] = "cpu",
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 13,
+    device: Annotated[str, typer.Option(help="cpu: the serving runtime; cuda: torch.")] = "cpu",
+    seed: Annotated[int, typer.Option(help="Seed of the sample of queries.")] = 13,
     budget: Annotated[
-        str, typer.Option(help="Cut pairs otherwise than in training, such as context=24,candidate=20.")
+        str, typer.Option(help="Token budgets other than in training, such as context=24,candidate=20.")
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,

@@ -1,4 +1,4 @@
-"""`citewell train`: models trained on a data set; a killed run goes on where it was."""
+"""`citewell train`: trains models on a data set; continues a killed run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def models() -> None:
 @app.command("davinci")
 def davinci(
     data: Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)],
-    run: Annotated[Path, typer.Argument(help="Folder of the run; taken up again if it holds one.")],
+    run: Annotated[Path, typer.Argument(help="Folder of the run; a run in it is continued.")],
     mode: Annotated[Mode, typer.Option(help="Which protocol is followed.")],
     cache: Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")],
     settings: Annotated[
@@ -43,7 +43,7 @@ def davinci(
     candidates: Annotated[str | None, typer.Option(help="profiler or hybrid.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
 ) -> None:
     """Trains DAVINCI (and rivals) on the train split, watched on validation."""
     given = {"encoder": encoder, "candidates": candidates, "steps": steps, "device": device, "seed": seed}
