@@ -1,4 +1,4 @@
-"""Ingestion as a process beside a real ledger: publishing, following, dead letters, replay, the log's one owner."""
+"""Ingestion as a process beside a real ledger: publishing, following, the log's one owner."""
 
 import base64
 import json
@@ -14,17 +14,15 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from citewell.commands.stack import Stack, choose_ports
-from citewell.ingestion.logs.local.log import LocalLog
 from citewell.ingestion.tokens import encode_token
 from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2 import (
     PUBLICATION_STATE_ACCEPTED,
-    PUBLICATION_STATE_DEAD,
     PUBLICATION_STATE_SEARCHABLE,
 )
+from citewell.profiler.v1 import ledger_pb2
 from citewell.scholarly.contexts import CitationMarker, Passage
 from citewell.scholarly.papers import ExternalId
 from citewell.scholarly.positions import LogPosition
@@ -72,26 +70,6 @@ def ingestion_stopped(stack: Stack, client: Client) -> Iterator[None]:
         grpc.channel_ready_future(client.channels["ingestion"]).result(30)
 
 
-def dead_letters(client: Client, page_size: int = 0) -> list[messages.DeadLetter]:
-    letters: list[messages.DeadLetter] = []
-    asked = messages.ListDeadLettersRequest(page_size=page_size)
-    while True:
-        page = client.ingestion.ListDeadLetters(asked, timeout=30)
-        letters += page.dead_letters
-        if not page.next_page_token:
-            return letters
-        asked.page_token = page.next_page_token
-
-
-def contradiction(client: Client) -> tuple[messages.PublishResponse, str]:
-    """A dead letter, and its paper."""
-    first = paper()
-    client.publish(first)
-    response = client.publish(paper(1, "Something else", first.paper_id))
-    assert client.settled(response.token).state == PUBLICATION_STATE_DEAD
-    return response, first.paper_id
-
-
 def test_what_was_published_becomes_searchable(client: Client) -> None:
     response = client.publish(paper())
     status = client.settled(response.token)
@@ -115,6 +93,36 @@ def test_a_stream_answers_in_order_and_goes_on_after_a_refusal(client: Client) -
         offsets = [position.offset for position in positions if position.partition == partition]
         assert offsets == sorted(offsets)
     assert client.settled(answers[-1].accepted.token).state == PUBLICATION_STATE_SEARCHABLE
+
+
+def test_a_stream_goes_on_after_an_event_that_cannot_be_parsed(client: Client) -> None:
+    """Raw bytes, as a client in another language may send them."""
+    sound = [messages.PublishStreamRequest(publish=request(paper())).SerializeToString() for _ in range(2)]
+    broken_text = messages.PublishStreamRequest(publish=request(paper(title="TITLE"))).SerializeToString()
+    sent = [sound[0], broken_text.replace(b"TITLE", b"TI\xffLE"), sound[1][:-3], sound[1]]
+    call = client.channels["ingestion"].stream_stream(
+        "/citewell.ingestion.v1.IngestionService/PublishStream",
+        request_serializer=bytes,
+        response_deserializer=messages.PublishStreamResponse.FromString,
+    )
+    answers = list(call(iter(sent), timeout=30))
+    assert [answer.WhichOneof("result") for answer in answers] == ["accepted", "error", "error", "accepted"]
+    first, second = answers[1].error, answers[2].error
+    assert (first.code, first.reason, first.field) == (3, "BROKEN_UTF8", "publication.title")
+    assert first.message == r"publication.title is 'TI\\xffLE'; expected text in UTF-8"
+    assert (second.code, second.reason) == (3, "MALFORMED_MESSAGE")
+
+
+def test_a_stream_for_the_ledger_names_broken_text_too(client: Client) -> None:
+    event = messages.PublishRequest(publication=publication_to_message(paper(title="TITLE"))).publication
+    load = ledger_pb2.LoadPublicationsRequest(events=[publication_pb2.PublicationEvent(publication=event)])
+    call = client.channels["profiler"].stream_unary(
+        "/citewell.profiler.v1.LedgerService/LoadPublications",
+        request_serializer=bytes,
+        response_deserializer=ledger_pb2.LoadPublicationsResponse.FromString,
+    )
+    refused = refusal(lambda: call(iter([load.SerializeToString().replace(b"TITLE", b"TI\xffLE")]), timeout=30))
+    assert (refused.code, refused.field) == ("INVALID_ARGUMENT", "events[0].publication.title")
 
 
 def test_a_stream_answers_each_event_before_the_next_is_sent(client: Client) -> None:
@@ -220,98 +228,6 @@ def test_waiting_ends_at_the_deadline_with_the_state_so_far(stack: Stack, client
     finally:
         os.kill(stack.processes["index"].pid, signal.SIGCONT)
     assert client.settled(response.token).state == PUBLICATION_STATE_SEARCHABLE
-
-
-def test_dead_letters_are_listed_in_pages(client: Client) -> None:
-    made = {contradiction(client)[0].event_id for _ in range(5)}
-    listed = dead_letters(client, page_size=2)
-    assert made <= {letter.event_id for letter in listed}
-    assert len({letter.id for letter in listed}) == len(listed)
-    assert listed == dead_letters(client)
-    refused = refusal(
-        lambda: client.ingestion.ListDeadLetters(messages.ListDeadLettersRequest(page_size=1001), timeout=30)
-    )
-    assert refused.field == "page_size"
-
-
-def test_a_redriven_dead_letter_is_judged_anew(client: Client) -> None:
-    response, paper_id = contradiction(client)
-    [letter] = [letter for letter in dead_letters(client) if letter.event_id == response.event_id]
-    assert (letter.paper_id, letter.reason, letter.position) == (paper_id, "REVISION_CONFLICT", response.position)
-    client.settled(client.publish(paper(2, "Newer", paper_id)).token)
-    asked = messages.RedriveDeadLettersRequest(ids=[letter.id], request_id="again")
-    [redriven] = client.ingestion.RedriveDeadLetters(asked, timeout=30).published
-    status = client.settled(redriven.token)
-    assert (status.state, status.outcome) == (PUBLICATION_STATE_SEARCHABLE, "SUPERSEDED")
-    assert client.settled(response.token).state == PUBLICATION_STATE_DEAD  # the first event is what it was
-    [repeated] = client.ingestion.RedriveDeadLetters(asked, timeout=30).published
-    assert repeated.event_id == redriven.event_id != response.event_id
-
-
-@pytest.mark.parametrize(
-    ("letter_id", "code"), [("", "INVALID_ARGUMENT"), ("a-b-c", "INVALID_ARGUMENT"), ("log-0-99999", "NOT_FOUND")]
-)
-def test_unknown_dead_letters_are_refused(client: Client, letter_id: str, code: str) -> None:
-    asked = messages.RedriveDeadLettersRequest(ids=[letter_id])
-    assert refusal(lambda: client.ingestion.RedriveDeadLetters(asked, timeout=30)).code == code
-
-
-async def test_bytes_that_are_no_event_are_dead_and_hold_up_nothing(stack: Stack, client: Client) -> None:
-    with ingestion_stopped(stack, client):
-        log = LocalLog(stack.data / "log.sqlite", partitions=2)
-        await log.start()
-        poison = await log.append("poison", b"\xff\xff\xff", {})
-        await log.stop()
-    key = next(name for name in (f"p{number}" for number in range(99)) if _partition(client, name) == poison.partition)
-    assert client.settled(client.publish(paper(9, paper_id=key)).token).state == PUBLICATION_STATE_SEARCHABLE
-    [letter] = [letter for letter in dead_letters(client) if letter.id == str(poison)]
-    assert (letter.reason, letter.paper_id) == ("NOT_AN_EVENT", "poison")
-    asked = messages.RedriveDeadLettersRequest(ids=[letter.id])
-    assert refusal(lambda: client.ingestion.RedriveDeadLetters(asked, timeout=30)).code == "FAILED_PRECONDITION"
-
-
-def _partition(client: Client, paper_id: str) -> int:
-    return int(client.publish(paper(1, paper_id=paper_id)).position.partition)
-
-
-def test_replaying_times_or_offsets_changes_nothing(client: Client) -> None:
-    response = client.publish(paper())
-    contradiction(client)
-    client.settled(response.token)
-    before = dead_letters(client)
-    info = client.ingestion.Info(messages.InfoRequest(), timeout=30)
-    late = Timestamp()
-    late.FromJsonString("2999-01-01T00:00:00Z")
-    everything = messages.ReplayRequest(times=messages.TimeRange(first=Timestamp(), end=late))
-    replayed = client.ingestion.Replay(everything, timeout=120)
-    assert replayed.delivered == sum(partition.end_offset for partition in info.partitions)
-    assert replayed.applied == 0
-    assert replayed.dead == info.dead_letters == len(before)
-    assert replayed.delivered == replayed.duplicates + replayed.superseded + replayed.dead
-    position = response.position
-    one = messages.OffsetRange(partition=position.partition, first=position.offset, end=position.offset + 1)
-    replayed = client.ingestion.Replay(messages.ReplayRequest(offsets=one), timeout=30)
-    assert (replayed.delivered, replayed.duplicates) == (1, 1)
-    assert dead_letters(client) == before
-    nothing = messages.ReplayRequest(times=messages.TimeRange(first=late, end=late))
-    assert client.ingestion.Replay(nothing, timeout=30).delivered == 0
-
-
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        (messages.ReplayRequest(), "range"),
-        (messages.ReplayRequest(offsets=messages.OffsetRange(partition=2, end=1)), "offsets.partition"),
-        (messages.ReplayRequest(offsets=messages.OffsetRange(first=10**9, end=10**9)), "offsets.first"),
-        (messages.ReplayRequest(offsets=messages.OffsetRange(first=1, end=0)), "offsets.end"),
-        (messages.ReplayRequest(times=messages.TimeRange(first=Timestamp(seconds=9))), "times.end"),
-        (messages.ReplayRequest(times=messages.TimeRange(first=Timestamp(seconds=1 << 50))), "times.first"),
-    ],
-)
-def test_ranges_that_are_none_are_refused(client: Client, asked: messages.ReplayRequest, field: str) -> None:
-    client.publish(paper())
-    refused = refusal(lambda: client.ingestion.Replay(asked, timeout=30))
-    assert (refused.code, refused.field) == ("INVALID_ARGUMENT", field)
 
 
 def test_a_second_process_is_refused_and_takes_nothing(stack: Stack, client: Client) -> None:

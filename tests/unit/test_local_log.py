@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from citewell.ingestion.logs.event_log import Claim
-from citewell.ingestion.logs.local import log as local_log
 from citewell.ingestion.logs.local.consumer import LocalConsumer
 from citewell.ingestion.logs.local.log import LocalLog
 from citewell.runtime.errors import FailedPrecondition, Overloaded, StorageFull, Unavailable
@@ -47,11 +46,37 @@ async def test_a_full_disk_refuses_and_loses_nothing(log: LocalLog) -> None:
     assert len(await log.read(0, 0, 1000, 1000)) == len(kept)
 
 
-async def test_too_many_waiting_appends_are_refused(log: LocalLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_log, "MOST_WAITING", 3)
-    answers = await asyncio.gather(*(log.append("k", b"x", {}) for _ in range(10)), return_exceptions=True)
-    assert sum(isinstance(answer, Overloaded) for answer in answers) == 7
+async def test_too_many_waiting_bytes_are_refused_and_come_free_again(tmp_path: Path) -> None:
+    log = LocalLog(tmp_path / "log.sqlite", partitions=1, most_waiting_bytes=1000)
+    await log.start()
+    for _ in range(2):
+        answers = await asyncio.gather(*(log.append("k", bytes(300), {}) for _ in range(10)), return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, Overloaded)]
+        assert len(refused) == 7
+        assert "3 events of 900 bytes already wait" in refused[0].message
+    assert len(await log.read(0, 0, 100, 100)) == 6
+    assert (await log.append("k", bytes(2000), {})).offset == 6  # alone, whatever its size
+    await log.stop()
+
+
+async def test_appends_that_nobody_waits_for_are_counted_until_they_are_written(tmp_path: Path) -> None:
+    log = LocalLog(tmp_path / "log.sqlite", partitions=1, most_waiting_bytes=1000)
+    await log.start()
+    with closing(sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # the disk stands still
+        abandoned = [asyncio.create_task(log.append("k", bytes(300), {})) for _ in range(3)]
+        await asyncio.sleep(0)
+        for task in abandoned:
+            task.cancel()
+        await asyncio.wait(abandoned)
+        with pytest.raises(Overloaded):
+            await log.append("k", bytes(300), {})
+        other.execute("ROLLBACK")
+    await log.stop()  # writes what was accepted
+    log = LocalLog(tmp_path / "log.sqlite", partitions=1)
+    await log.start()
     assert len(await log.read(0, 0, 100, 100)) == 3
+    await log.stop()
 
 
 async def test_a_second_owner_is_refused_by_name_and_waits_for_one_that_stops(tmp_path: Path) -> None:

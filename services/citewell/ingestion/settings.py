@@ -24,6 +24,8 @@ class LogSettings(BaseModel):
     """Consumer group of the workers; a new name starts at the earliest record."""
     expected_id: str = ""
     """Id the log must have, so that a topic made anew is noticed; empty = any. The local log remembers its own."""
+    most_waiting_megabytes: int = Field(64, ge=8)
+    """Events that wait for disk or broker; more are refused with RESOURCE_EXHAUSTED. Costs a few times the memory."""
     partitions: int = Field(4, ge=1, le=1024)
     """local: number of partitions; fixed once the file exists."""
     owner_wait_seconds: float = Field(10.0, ge=0)
@@ -67,7 +69,9 @@ class IngestionSettings(ServiceSettings):
     most_event_megabytes: int = Field(8, ge=1, le=MAX_EVENT_BYTES >> 20)
     """Largest event accepted."""
     stream_window: int = Field(256, ge=1)
-    """PublishStream: how many events may wait for the log before the stream is read on."""
+    """PublishStream: how many events of a stream may wait for the log; then it is read no further."""
+    stream_window_megabytes: int = Field(16, ge=1)
+    """PublishStream: how large these events may be together; a single larger one is taken."""
     log: LogSettings = LogSettings()
     """Where published events are kept."""
     pace: PaceSettings = PaceSettings()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from citewell.runtime.errors import DeadlineExceeded
+
+T = TypeVar("T")
 
 # Kept back for the way home: an answer that arrives after the caller's deadline is of no use.
 MARGIN_SECONDS = 0.005
@@ -37,3 +41,12 @@ def within(seconds: float) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+async def in_time(work: Awaitable[T], stage: str) -> T:
+    """The work's result within what is left of the call's time; DeadlineExceeded names the stage."""
+    seconds = remaining() - MARGIN_SECONDS
+    try:
+        return await asyncio.wait_for(work, None if math.isinf(seconds) else max(seconds, 0.0))
+    except TimeoutError:
+        raise DeadlineExceeded(f"the time ended during {stage}", stage=stage) from None

@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.admission import Admission
 from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
-from citewell.runtime.wire import forgiving, refuse_malformed
+from citewell.runtime.wire import SoundRequests, forgiving, refuse_malformed
 
 DOMAIN = "citewell"
 _INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
@@ -42,16 +42,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         metadata = {
             key: value for key, value in handler_call_details.invocation_metadata or () if isinstance(value, str)
         }
-        deserialize = handler.request_deserializer
-        if not handler.request_streaming:
-            deserialize = forgiving(deserialize)
+        deserialize = forgiving(handler.request_deserializer)
+        sound = SoundRequests if handler.request_streaming else _sound
         if handler.response_streaming:
             stream: Any = handler.stream_stream or handler.unary_stream
 
             async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
                 with _Call(method, metadata, context, self._deadline(context, streams=True)) as call:
                     try:
-                        refuse_malformed(request)
+                        request = sound(request)
                         # How fast a stream is read limits its bytes: each service takes in what it can hold.
                         with self._admission.call(method, 0, deadlines.remaining()):
                             async for response in stream(request, context):
@@ -71,7 +70,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def answer(request: Any, context: Any) -> Any:
             with _Call(method, metadata, context, self._deadline(context, streams=handler.request_streaming)) as call:
                 try:
-                    refuse_malformed(request)
+                    request = sound(request)
                     size = 0 if handler.request_streaming else request.ByteSize()
                     with self._admission.call(method, size, deadlines.remaining()):
                         return await unary(request, context)
@@ -124,6 +123,11 @@ class _Call:
         log("call", method=self._method, code=self._code, reason=self._reason, ms=round(seconds * 1000, 2))
         self._span.__exit__(None, None, None)
         self._within.__exit__(None, None, None)
+
+
+def _sound(request: Any) -> Any:
+    refuse_malformed(request)
+    return request
 
 
 def to_status(error: CitewellError) -> status_pb2.Status:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -38,6 +38,21 @@ def refuse_malformed(request: object) -> None:
     """Raises the error that a malformed request stands for."""
     if isinstance(request, Malformed):
         raise request.error
+
+
+class SoundRequests:
+    """The requests of a stream. A malformed one raises its error, and a handler may go on with the next."""
+
+    def __init__(self, requests: AsyncIterable[Any]) -> None:
+        self._requests = aiter(requests)
+
+    def __aiter__(self) -> SoundRequests:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await anext(self._requests)
+        refuse_malformed(request)
+        return request
 
 
 def _fault(descriptor: Descriptor, data: bytes) -> InvalidField:

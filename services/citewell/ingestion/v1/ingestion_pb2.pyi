@@ -6,6 +6,7 @@ isort:skip_file
 from citewell.types.v1 import publication_pb2 as _publication_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -167,11 +168,16 @@ class PublishError(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     FIELD_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     """gRPC status code."""
     reason: _builtins.str
     message: _builtins.str
     field: _builtins.str
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """With RESOURCE_EXHAUSTED: how long to wait before the event is sent again."""
+
     def __init__(
         self,
         *,
@@ -179,10 +185,11 @@ class PublishError(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         field: _builtins.str = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "field", b"field", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "field", b"field", "message", b"message", "reason", b"reason", "retry_delay", b"retry_delay"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -329,8 +336,11 @@ class RedriveDeadLettersRequest(_message.Message):
     IDS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Repeating a call with the same id publishes the same events."""
     @_builtins.property
-    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 1,000."""
+
     def __init__(
         self,
         *,
@@ -424,7 +434,13 @@ class ReplayRequest(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     TIMES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    page_size: _builtins.int
+    """Most events delivered by this call; 0 = the whole range, within the call's deadline."""
+    page_token: _builtins.str
+    """Goes on where the call that answered it ended. The range is the first call's, and need not be told again."""
     @_builtins.property
     def offsets(self) -> Global___OffsetRange: ...
     @_builtins.property
@@ -435,10 +451,12 @@ class ReplayRequest(_message.Message):
         offsets: Global___OffsetRange | None = ...,
         times: Global___TimeRange | None = ...,
         request_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "range", b"range", "times", b"times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "range", b"range", "request_id", b"request_id", "times", b"times"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "page_size", b"page_size", "page_token", b"page_token", "range", b"range", "request_id", b"request_id", "times", b"times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_range: _TypeAlias = _typing.Literal["offsets", "times"]  # noqa: Y015
     _WhichOneofArgType_range: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
@@ -448,6 +466,8 @@ Global___ReplayRequest: _TypeAlias = ReplayRequest  # noqa: Y015
 
 @_typing.final
 class ReplayResponse(_message.Message):
+    """Counts this call's events."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERED_FIELD_NUMBER: _builtins.int
@@ -455,11 +475,17 @@ class ReplayResponse(_message.Message):
     DUPLICATES_FIELD_NUMBER: _builtins.int
     SUPERSEDED_FIELD_NUMBER: _builtins.int
     DEAD_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
     delivered: _builtins.int
     applied: _builtins.int
     duplicates: _builtins.int
     superseded: _builtins.int
     dead: _builtins.int
+    next_page_token: _builtins.str
+    """Empty when the whole range was delivered."""
+    remaining: _builtins.int
+    """Events of the range that were not delivered yet."""
     def __init__(
         self,
         *,
@@ -468,10 +494,12 @@ class ReplayResponse(_message.Message):
         duplicates: _builtins.int = ...,
         superseded: _builtins.int = ...,
         dead: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+        remaining: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "dead", b"dead", "delivered", b"delivered", "duplicates", b"duplicates", "superseded", b"superseded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "dead", b"dead", "delivered", b"delivered", "duplicates", b"duplicates", "next_page_token", b"next_page_token", "remaining", b"remaining", "superseded", b"superseded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -84,7 +84,9 @@ class IngestionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PublishStream(self, request_iterator, context):
-        """One answer an event, in order.
+        """One answer an event, in order. Events wait for no answers, so that many share one write to the disk; the server
+        reads on only while few enough wait. An event that is refused, also one that cannot be parsed, does not end the
+        stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -103,14 +105,15 @@ class IngestionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RedriveDeadLetters(self, request, context):
-        """Publishes a dead letter's event again, at the end of the log.
+        """Publishes the events of dead letters again, at the end of the log, as new events. The dead letters stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Replay(self, request, context):
-        """Delivers a range of the log again. Changes nothing that was applied.
+        """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
+        delivered in pages: repeat the call with next_page_token until that is empty.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,13 +36,18 @@ class IngestionServiceStub:
     Publish: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.PublishRequest, _ingestion_pb2.PublishResponse]
     """Answers when the event is durable in the log."""
     PublishStream: _grpc.StreamStreamMultiCallable[_ingestion_pb2.PublishStreamRequest, _ingestion_pb2.PublishStreamResponse]
-    """One answer an event, in order."""
+    """One answer an event, in order. Events wait for no answers, so that many share one write to the disk; the server
+    reads on only while few enough wait. An event that is refused, also one that cannot be parsed, does not end the
+    stream.
+    """
     GetPublicationStatus: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.GetPublicationStatusRequest, _ingestion_pb2.GetPublicationStatusResponse]
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.ListDeadLettersRequest, _ingestion_pb2.ListDeadLettersResponse]
     RedriveDeadLetters: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.RedriveDeadLettersRequest, _ingestion_pb2.RedriveDeadLettersResponse]
-    """Publishes a dead letter's event again, at the end of the log."""
+    """Publishes the events of dead letters again, at the end of the log, as new events. The dead letters stay."""
     Replay: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.ReplayRequest, _ingestion_pb2.ReplayResponse]
-    """Delivers a range of the log again. Changes nothing that was applied."""
+    """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
+    delivered in pages: repeat the call with next_page_token until that is empty.
+    """
     Info: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.InfoRequest, _ingestion_pb2.InfoResponse]
 
 @_typing.type_check_only
@@ -53,13 +58,18 @@ class IngestionServiceAsyncStub(IngestionServiceStub):
     Publish: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.PublishRequest, _ingestion_pb2.PublishResponse]  # type: ignore[assignment]
     """Answers when the event is durable in the log."""
     PublishStream: _aio.StreamStreamMultiCallable[_ingestion_pb2.PublishStreamRequest, _ingestion_pb2.PublishStreamResponse]  # type: ignore[assignment]
-    """One answer an event, in order."""
+    """One answer an event, in order. Events wait for no answers, so that many share one write to the disk; the server
+    reads on only while few enough wait. An event that is refused, also one that cannot be parsed, does not end the
+    stream.
+    """
     GetPublicationStatus: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.GetPublicationStatusRequest, _ingestion_pb2.GetPublicationStatusResponse]  # type: ignore[assignment]
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.ListDeadLettersRequest, _ingestion_pb2.ListDeadLettersResponse]  # type: ignore[assignment]
     RedriveDeadLetters: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.RedriveDeadLettersRequest, _ingestion_pb2.RedriveDeadLettersResponse]  # type: ignore[assignment]
-    """Publishes a dead letter's event again, at the end of the log."""
+    """Publishes the events of dead letters again, at the end of the log, as new events. The dead letters stay."""
     Replay: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.ReplayRequest, _ingestion_pb2.ReplayResponse]  # type: ignore[assignment]
-    """Delivers a range of the log again. Changes nothing that was applied."""
+    """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
+    delivered in pages: repeat the call with next_page_token until that is empty.
+    """
     Info: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.InfoRequest, _ingestion_pb2.InfoResponse]  # type: ignore[assignment]
 
 class IngestionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -79,7 +89,10 @@ class IngestionServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_ingestion_pb2.PublishStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_ingestion_pb2.PublishStreamResponse], _abc.AsyncIterator[_ingestion_pb2.PublishStreamResponse]]:
-        """One answer an event, in order."""
+        """One answer an event, in order. Events wait for no answers, so that many share one write to the disk; the server
+        reads on only while few enough wait. An event that is refused, also one that cannot be parsed, does not end the
+        stream.
+        """
 
     @_abc_1.abstractmethod
     def GetPublicationStatus(
@@ -101,7 +114,7 @@ class IngestionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ingestion_pb2.RedriveDeadLettersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ingestion_pb2.RedriveDeadLettersResponse, _abc.Awaitable[_ingestion_pb2.RedriveDeadLettersResponse]]:
-        """Publishes a dead letter's event again, at the end of the log."""
+        """Publishes the events of dead letters again, at the end of the log, as new events. The dead letters stay."""
 
     @_abc_1.abstractmethod
     def Replay(
@@ -109,7 +122,9 @@ class IngestionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ingestion_pb2.ReplayRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ingestion_pb2.ReplayResponse, _abc.Awaitable[_ingestion_pb2.ReplayResponse]]:
-        """Delivers a range of the log again. Changes nothing that was applied."""
+        """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
+        delivered in pages: repeat the call with next_page_token until that is empty.
+        """
 
     @_abc_1.abstractmethod
     def Info(

@@ -31,14 +31,13 @@ from citewell.ingestion.logs.kafka.dead_letters import DeadLetters, headers_of
 from citewell.ingestion.logs.kafka.member import KafkaMember
 from citewell.ingestion.logs.kafka.reader import KafkaReader
 from citewell.ingestion.logs.kafka.settings import KafkaSettings, milliseconds
-from citewell.runtime.errors import InvalidField, Overloaded
+from citewell.ingestion.logs.waiting import Waiting
+from citewell.runtime.errors import InvalidField
 from citewell.runtime.telemetry import logger
 from citewell.scholarly.positions import LogPosition
 
 T = TypeVar("T")
 
-MOST_WAITING = 20_000
-"""Appends accepted while the broker is slow; more are refused as Overloaded."""
 LINGER_MILLISECONDS = 2
 BATCH_BYTES = 1 << 20
 """An event with its vectors is larger than the client's default, by which each would be a request of its own."""
@@ -51,12 +50,14 @@ class KafkaLog:
 
     kind = "kafka"
 
-    def __init__(self, settings: KafkaSettings, give_up: GiveUp = end_process) -> None:
+    def __init__(
+        self, settings: KafkaSettings, give_up: GiveUp = end_process, most_waiting_bytes: int = 64 << 20
+    ) -> None:
         self._settings, self._give_up = settings, give_up
         self._topic, self._dead_topic = settings.topic, settings.dead_letter_topic
         self._log_id = ""
         self._partitions: list[TopicPartition] = []
-        self._waiting = 0
+        self._waiting = Waiting(most_waiting_bytes)
         self._sending = ThreadPoolExecutor(1, thread_name_prefix="kafka-send")
         self._calls = BlockingCalls("kafka-read", settings.stuck_seconds, give_up)
         self._producer: Any = None
@@ -140,12 +141,13 @@ class KafkaLog:
 
     async def _send(self, topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Any:
         """Kafka's word that the record is durable."""
-        if self._waiting >= MOST_WAITING:
-            raise Overloaded(f"{self._waiting} events already wait for Kafka")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
+        # The producer may hold a record for longer than its publisher waits: it is counted until Kafka has answered.
+        leave = self._waiting.admit(len(value))
 
         def settle(result: Any, error: BaseException | None = None) -> None:
+            leave()
             if not answer.done():
                 answer.set_exception(error) if error else answer.set_result(result)
 
@@ -156,17 +158,16 @@ class KafkaLog:
             sent.add_errback(lambda error: loop.call_soon_threadsafe(settle, None, error))
             return producer
 
-        self._waiting += 1
+        sending = loop.run_in_executor(self._sending, send)
+        sending.add_done_callback(lambda done: leave() if done.exception() else None)
+        producer = await in_our_words(asyncio.shield(sending))
         try:
-            producer = await in_our_words(loop.run_in_executor(self._sending, send))
-            try:
-                async with asyncio.timeout(self._settings.delivery_seconds + self._settings.request_seconds):
-                    return await answer
-            except (KafkaError, TimeoutError) as error:
-                await loop.run_in_executor(self._sending, self._replace, producer)
-                raise translated(error) from error
-        finally:
-            self._waiting -= 1
+            async with asyncio.timeout(self._settings.delivery_seconds + self._settings.request_seconds):
+                return await answer
+        except (KafkaError, TimeoutError) as error:
+            leave()
+            await loop.run_in_executor(self._sending, self._replace, producer)
+            raise translated(error) from error
 
     def _replace(self, producer: Any) -> None:
         """A producer one of whose records failed has lost its place in their sequence: what follows would fail, too."""

@@ -13,6 +13,7 @@ import sqlite3
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -21,12 +22,11 @@ from pathlib import Path
 from citewell.ingestion.logs.event_log import READ_BYTES, DeadLetter, LogBroken, PartitionState, Record
 from citewell.ingestion.logs.local.consumer import LocalConsumer
 from citewell.ingestion.logs.local.database import Database
-from citewell.runtime.errors import FailedPrecondition, Overloaded
+from citewell.ingestion.logs.waiting import Waiting
+from citewell.runtime.errors import FailedPrecondition
 from citewell.runtime.owner_lock import OwnerLock
 from citewell.scholarly.positions import LogPosition
 
-MOST_WAITING = 20_000
-"""Appends accepted while the disk is busy; more are refused as Overloaded."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -55,6 +55,15 @@ _LETTER = "event_id, paper_id, reason, message, recorded"
 _Append = tuple[int, str, bytes, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    """An append that is not written yet; `leave` ends its being counted as waiting."""
+
+    row: _Append
+    future: asyncio.Future[LogPosition]
+    leave: Callable[[], None]
+
+
 class LocalLog:
     """The log port on one SQLite file."""
 
@@ -66,6 +75,7 @@ class LocalLog:
         *,
         partitions: int,
         owner_wait_seconds: float = 0.0,
+        most_waiting_bytes: int = 64 << 20,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._path, self._partitions, self._owner_wait_seconds, self._now = path, partitions, owner_wait_seconds, now
@@ -74,7 +84,8 @@ class LocalLog:
         # never damage the file; the records in question are delivered again.
         self._appending = Database(path, synchronous="FULL")
         self._reading = Database(path, synchronous="NORMAL")
-        self._waiting: list[tuple[_Append, asyncio.Future[LogPosition]]] = []
+        self._waiting = Waiting(most_waiting_bytes)
+        self._unwritten: list[_Waiter] = []
         self._flushing: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
         self._joined: set[str] = set()
@@ -126,29 +137,30 @@ class LocalLog:
         self._lock.release()
 
     async def append(self, key: str, value: bytes, headers: Mapping[str, str]) -> LogPosition:
-        if len(self._waiting) >= MOST_WAITING:
-            raise Overloaded(f"{MOST_WAITING} events wait for the log's disk already")
+        leave = self._waiting.admit(len(value))
         future: asyncio.Future[LogPosition] = asyncio.get_running_loop().create_future()
         partition = zlib.crc32(key.encode()) % self._partitions
-        self._waiting.append(((partition, key, value, json.dumps(dict(headers))), future))
+        self._unwritten.append(_Waiter((partition, key, value, json.dumps(dict(headers))), future, leave))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
         return await future
 
     async def _flush(self) -> None:
         """Writes what waits, all in one transaction; what came meanwhile is the next one."""
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
+        while self._unwritten:
+            batch, self._unwritten = self._unwritten, []
             try:
-                positions = await self._appending.run(partial(self._insert, [row for row, _ in batch]), write=True)
+                positions = await self._appending.run(partial(self._insert, [each.row for each in batch]), write=True)
             except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
+                for each in batch:
+                    each.leave()
+                    if not each.future.done():
+                        each.future.set_exception(error)
                 continue
-            for (_, future), position in zip(batch, positions, strict=True):
-                if not future.done():
-                    future.set_result(position)
+            for each, position in zip(batch, positions, strict=True):
+                each.leave()
+                if not each.future.done():
+                    each.future.set_result(position)
             self._grown.set()
             self._grown = asyncio.Event()
 
