@@ -96,6 +96,15 @@ def test_filters_hold(running: Running) -> None:
     }
 
 
+def test_a_draft_with_an_id_may_exclude_as_many_papers_as_any_other(running: Running) -> None:
+    query = messages.Query()
+    query.CopyFrom(running.queries[0].query)
+    query.paper_id = "the draft"
+    options = messages.Options(rerank=False)
+    options.filter.excluded_ids.extend(f"excluded {number}" for number in range(10_000))
+    assert running.client.recommend(query, options).items
+
+
 def test_a_published_draft_is_neither_item_nor_evidence(running: Running) -> None:
     draft = next(each for each in running.publications.values() if each.passages)
     query = messages.Query(title=draft.title, abstract=draft.abstract, paper_id=draft.paper_id)

@@ -102,6 +102,13 @@ TABLE: dict[str, tuple[tuple[str, Message], str, str, str, str]] = {
         "options.filter.published_before",
         "'2019-05'",
     ),
+    "too many excluded": (
+        recommend(filter=paper_pb2.SearchFilter(excluded_ids=[f"p{number}" for number in range(10_001)])),
+        "INVALID_ARGUMENT",
+        "INVALID_FIELD",
+        "options.filter.excluded_ids",
+        "at most 10000",
+    ),
     "no such day": (
         recommend(filter=dates(published_before=day(2023, 2, 29))),
         "INVALID_ARGUMENT",

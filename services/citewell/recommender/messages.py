@@ -13,6 +13,7 @@ from citewell.recommender.queries import (
 )
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.runtime.errors import InvalidField
+from citewell.scholarly.limits import MAX_EXCLUDED
 from citewell.scholarly.queries import AsOf, Strategy
 from citewell.scholarly.spans import Span
 from citewell.types.messages import date_to_message, filter_from_message, paper_to_message, position_to_message
@@ -44,7 +45,7 @@ def options_from_message(message: messages.Options, default_depth: int) -> Optio
     options = Options(
         top_k=message.top_k or DEFAULT_TOP_K,
         candidates=message.candidates or DEFAULT_CANDIDATES,
-        filter=filter_from_message(message.filter, "options.filter"),
+        filter=filter_from_message(message.filter, "options.filter", most_excluded=MAX_EXCLUDED),
         as_of=_AS_OF[message.as_of],
         strategy=_STRATEGIES[message.strategy],
         rerank_depth=message.rerank_depth or default_depth,

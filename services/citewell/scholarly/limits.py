@@ -38,6 +38,7 @@ MAX_RETRACTION_REASON = 2_000
 
 # Of a search filter.
 MAX_EXCLUDED = 10_000
+"""That a caller may exclude. The recommender excludes the draft itself as well, so the index takes one more."""
 MAX_VENUES = 1_000
 
 # Of a recommendation.

@@ -81,8 +81,10 @@ def paper_to_message(paper: Paper, *, full: bool = True) -> paper_pb2.Paper:
     return message
 
 
-def filter_from_message(message: paper_pb2.SearchFilter, field: str = "filter") -> SearchFilter:
-    """The filter, or InvalidField when its bounds contradict each other."""
+def filter_from_message(
+    message: paper_pb2.SearchFilter, field: str = "filter", *, most_excluded: int = MAX_EXCLUDED + 1
+) -> SearchFilter:
+    """The filter, or InvalidField when it is too long or its bounds contradict each other."""
     for name in ("year_from", "year_to"):
         if getattr(message, name) < 0:
             raise InvalidField(f"{field}.{name}", getattr(message, name), "a year, or 0 for no bound")
@@ -93,7 +95,7 @@ def filter_from_message(message: paper_pb2.SearchFilter, field: str = "filter") 
             f"a year not after year_to, {message.year_to}",
             reason="INVERTED_DATES",
         )
-    for name, limit in (("excluded_ids", MAX_EXCLUDED), ("venues", MAX_VENUES)):
+    for name, limit in (("excluded_ids", most_excluded), ("venues", MAX_VENUES)):
         if len(getattr(message, name)) > limit:
             raise InvalidField(f"{field}.{name}", f"{len(getattr(message, name))} entries", f"at most {limit}")
     before = date_from_message(message.published_before, f"{field}.published_before")
