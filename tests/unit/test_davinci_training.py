@@ -224,7 +224,7 @@ def test_scores_do_not_depend_on_neighbours_and_are_kept(
     kept = scoring.score_cached(model, pairs, encode, tmp_path / "scores")["davinci"]
     np.testing.assert_allclose(kept.logit, whole.logit, atol=1e-5)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise AssertionError("computed again")
 
     monkeypatch.setattr(scoring, "score_lists", refuse)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 
+from citewell.lab.calibration import Reliability
 from citewell.lab.sweeps import Landscape
 
 mpl.use("Agg")
@@ -65,3 +67,21 @@ def _save(figure: Any, stem: Path) -> None:
     figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(stem.with_suffix(".png"), dpi=110)
     plt.close(figure)
+
+
+def reliability(found: Mapping[str, Reliability], stem: Path) -> None:
+    """What was said against what was right, one panel a kind of answer."""
+    figure, axes = plt.subplots(1, len(found), figsize=(4.4 * len(found), 4.2), squeeze=False)
+    for axis, (kind, each) in zip(axes[0], found.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+        said, right = [one.said for one in each.bins], [one.right for one in each.bins]
+        low = [one.right - one.low for one in each.bins]
+        high = [one.high - one.right for one in each.bins]
+        axis.errorbar(said, right, yerr=[low, high], marker="o", capsize=3)
+        for one in each.bins:
+            axis.annotate(
+                f"{one.count:,}", (one.said, one.right), textcoords="offset points", xytext=(6, -10), fontsize=7
+            )
+        axis.set(xlabel="confidence", ylabel="share that is the cited paper", xlim=(0, 1), ylim=(0, 1))
+        axis.set_title(f"HYBRID, {kind}: expected calibration error {each.error:.4f}", fontsize=9)
+    _save(figure, stem)

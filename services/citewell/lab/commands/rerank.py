@@ -23,14 +23,16 @@ def asked_budget(trained: TokenBudget, fields: str) -> TokenBudget:
 
 
 def rerank(
-    run: Annotated[Path, typer.Argument(help="Folder of a training run.", exists=True)],
+    run: Annotated[Path, typer.Argument(help="Folder of a training run, or of an exported model.", exists=True)],
     data: Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)],
     mode: Annotated[Mode, typer.Option(help="Which protocol the figures follow.")],
     cache: Annotated[Path, typer.Option(help="Where text vectors and scores are kept.", envvar="CITEWELL_LAB_CACHE")],
     split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
     queries: Annotated[int, typer.Option(help="Size of the sample of the split's queries.")] = 1000,
     depth: Annotated[int, typer.Option(help="k: candidates per query.")] = 100,
-    candidates: Annotated[str, typer.Option(help="profiler or hybrid; the run's own by default.")] = "",
+    candidates: Annotated[
+        str, typer.Option(help="profiler or hybrid; the run's own by default (profiler for an exported model).")
+    ] = "",
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,
@@ -50,12 +52,12 @@ def rerank(
     from citewell.inference.sessions import Precision, cpu_has_bf16
     from citewell.lab.davinci import evaluation
     from citewell.lab.davinci.batches import PairBatches
+    from citewell.lab.davinci.exported import ExportedModel, starting_point
     from citewell.lab.davinci.retrieve import asked_lists
-    from citewell.lab.davinci.runs import RunFolder
-    from citewell.lab.davinci.scoring import score_cached, served_encode, torch_encode
+    from citewell.lab.davinci.scoring import exported_encode, score_cached, served_encode, torch_encode
     from citewell.lab.experiment import Encoding, prepare
 
-    folder, console = RunFolder(run), Console()
+    folder, console = starting_point(run), Console()
     settings, model = folder.settings, folder.model()
     tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
     with progress() as on_progress:
@@ -67,7 +69,10 @@ def rerank(
         pairs = PairBatches(lists, texts, tokenizer, settings.decay)
         if device == "cpu":
             precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
-            encode = served_encode(folder.encoder_config, model, precision, threads)
+            if isinstance(folder, ExportedModel):
+                encode = exported_encode(run, precision, threads)
+            else:
+                encode = served_encode(folder.encoder_config, model, precision, threads)
         else:
             encode = torch_encode(model.to(device), "bf16")
         scores = score_cached(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from citewell.lab.commands.calibrate import calibration
 from citewell.lab.commands.options import progress
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
@@ -19,6 +20,9 @@ from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.protocol import Mode
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+
+app.command("calibration")(calibration)
 
 
 @app.callback()

@@ -21,7 +21,9 @@ from onnx import numpy_helper
 
 from citewell.lab.davinci.model import Reranker, Variant, blank_encoder
 from citewell.lab.davinci.runs import RunFolder
+from citewell.lab.davinci.settings import TrainSettings
 from citewell.reranker.model_files import ENCODER_CONFIG, GRAPHS, TOKENIZER, RerankerUnusable, read_model_folder
+from citewell.reranker.pairs import PairTokenizer, TokenBudget
 
 Arrays = dict[str, NDArray[np.float32]]
 _MATRIX, _BIAS = ".weight_t", ".bias_all"
@@ -48,6 +50,16 @@ class ExportedModel:
             raise ValueError(f"{self.path} has no {file.name}: export the model again to be able to train it further")
         config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return config
+
+    @property
+    def settings(self) -> TrainSettings:
+        """What is known of how pairs are read; the rest is at its default. What retrieved is not recorded."""
+        described = read_model_folder(self.path).description
+        return TrainSettings(budget=described.budget, mentions=described.mentions, decay=described.decay)
+
+    def tokenizer(self, budget: TokenBudget | None = None) -> PairTokenizer:
+        """Pairs as the model is served with, or cut to another budget."""
+        return PairTokenizer.from_file(self.tokenizer_file, budget or self.settings.budget)
 
     def model(self, apart: Mapping[str, Any] | None = None) -> Reranker:
         """The model in torch, with one head: the exported one."""

@@ -21,6 +21,7 @@ from citewell.inference.sessions import Precision, Runtime, open_session
 from citewell.lab.davinci.batches import Batch, PairBatches
 from citewell.lab.davinci.model import Reranker
 from citewell.lab.davinci.priors import Floats
+from citewell.reranker.model_files import PAIRS, SIDES, read_model_folder
 
 _TOKENS = 8192
 """Tokens a forward pass holds, padding included."""
@@ -73,15 +74,24 @@ def served_encode(config: Mapping[str, Any], model: Reranker, precision: Precisi
     return PairEncoder(*sessions, apart=config.get("apart_layers", 0) > 0, kept_bytes=_KEPT_BYTES).encode
 
 
-def score_lists(model: Reranker, pairs: PairBatches, encode: Encode) -> dict[str, HeadScores]:
-    """Every head's scores of every pair of the lists that hold the cited paper.
+def exported_encode(folder: Path, precision: Precision, threads: int) -> Encode:
+    """e as an exported model computes it in serving, with its weights as they are stored."""
+    sides, pairs = (open_session(folder / graph, Runtime.OPENVINO, precision, threads) for graph in (SIDES, PAIRS))
+    apart = read_model_folder(folder).description.apart_layers > 0
+    return PairEncoder(sides, pairs, apart=apart, kept_bytes=_KEPT_BYTES).encode
 
-    Where it is absent no reranker can place it: such a list keeps its order (equal logits) and its gates are unknown
-    (NaN), which saves a third of the work.
+
+def score_lists(
+    model: Reranker, pairs: PairBatches, encode: Encode, *, unanswerable: bool = False
+) -> dict[str, HeadScores]:
+    """Every head's scores of every pair of the lists that hold the cited paper, or of all lists.
+
+    Where it is absent no reranker can place it: unless `unanswerable`, such a list keeps its order (equal logits) and
+    its gates are unknown (NaN), which saves a third of the work.
     """
     lists = pairs.lists
     found = {name: np.full((3, len(lists), lists.depth), np.nan, np.float32) for name in model.heads}
-    answerable = lists.gold_position < lists.depth
+    answerable = (lists.gold_position < lists.depth) | unanswerable
     for values in found.values():
         values[0] = np.where(answerable[:, None], -np.inf, 0.0)
     model.eval()
@@ -99,11 +109,14 @@ def score_cached(
     encode: Encode,
     folder: Path,
     on_progress: Callable[[int], None] = lambda done: None,
+    *,
+    unanswerable: bool = False,
 ) -> dict[str, HeadScores]:
     """The same, block by block; what `folder` holds of this model on these lists is not computed again."""
     config: Any = model.encoder.config
     apart = getattr(config, "apart_layers", 0)  # the same weights read pairs in two ways
     weights = hashlib.blake2b(f"apart={apart}".encode() if apart else b"", digest_size=16)
+    weights.update(b"unanswerable" if unanswerable else b"")
     for name, tensor in model.state_dict().items():
         weights.update(name.encode() + tensor.cpu().numpy().tobytes())
     blocks = []
@@ -113,7 +126,7 @@ def score_cached(
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".part.npz")
-            scores = score_lists(model, part, encode)
+            scores = score_lists(model, part, encode, unanswerable=unanswerable)
             np.savez(unfinished, allow_pickle=False, **{name: np.stack(each.arrays) for name, each in scores.items()})
             unfinished.replace(path)
         with np.load(path) as stored:

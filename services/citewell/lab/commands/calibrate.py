@@ -1,0 +1,164 @@
+"""`citewell train calibration`: fits confidence on validation queries and shows on test queries what it is worth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+from citewell.lab import pictures
+from citewell.lab.calibration import Fitted, Flags, Items, Kept, Reliability, fit, kept, reliability
+from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, TheMode, failing_clearly, progress
+from citewell.lab.davinci.exported import ExportedModel
+from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
+from citewell.lab.sampling import sampled
+from citewell.lab.signals import Judged, judge, with_everyday_draft
+from citewell.profiler.encoder import GraphEncoder
+from citewell.recommender.confidence import VERSION
+from citewell.reranker.model_files import read_model_folder
+from citewell.reranker.settings import PACKAGED_MODEL
+
+SHOWN = 10
+"""Items of an answer that thresholds are tried on."""
+THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+KINDS = {
+    "reranked": ("profile", "lexical", "rerank", "margin", "log_rank"),
+    "not reranked": ("profile", "lexical", "margin", "log_rank"),
+}
+"""Each kind of answer, and the features its table reads. The retrieval score is the sum of two of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One table, and how it does on test queries."""
+
+    fitted: Fitted
+    items: int
+    reliability: Reliability
+    kept: list[Kept]
+
+
+def calibration(
+    data: Data,
+    mode: TheMode,
+    out: Annotated[Path, typer.Option(help="The JSON file for the recommender.")],
+    model: Annotated[Path, typer.Option(help="Folder that `export davinci` wrote.", exists=True)] = PACKAGED_MODEL,
+    depth: Annotated[int, typer.Option(min=2, max=300, help="Candidates that the reranker reads in serving.")] = 20,
+    queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 600,
+    test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the figures of.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of both samples.")] = 13,
+    cache: Cache = DEFAULT_CACHE,
+    page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
+) -> None:
+    """Fits the confidence of items that HYBRID retrieves, reranked and not, and writes it for the recommender."""
+    console = Console()
+    with failing_clearly(), progress() as on_progress:
+        encoding = Encoding()
+        encoder, _ = encoding.load()
+        exported = ExportedModel(model)
+        judged = [
+            _judged(
+                prepare(data, split, mode, encoding, cache, on_progress),
+                encoder,
+                exported,
+                count,
+                part,
+                depth,
+                seed,
+                cache,
+                on_progress,
+            )
+            for part, (split, count) in enumerate((("validation", queries), ("test", test_queries)))
+        ]
+    outcomes = {kind: _outcome(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
+    hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
+    tables = [
+        {
+            "strategy": "hybrid",
+            "encoder": encoder.model_hash,
+            "reranked": bool(hashes[kind]),
+            "reranker": hashes[kind],
+            "features": list(outcome.fitted.names),
+            "weights": [round(weight, 6) for weight in outcome.fitted.weights],
+            "bias": round(outcome.fitted.bias, 6),
+        }
+        for kind, outcome in outcomes.items()
+    ]
+    out.write_text(json.dumps({"version": VERSION, "tables": tables}, indent=1) + "\n", encoding="utf-8")
+    text = "\n\n".join(_told(kind, outcome) for kind, outcome in outcomes.items())
+    console.print(Markdown(text))
+    if page:
+        page.write_text(text + "\n", encoding="utf-8")
+        pictures.reliability({kind: each.reliability for kind, each in outcomes.items()}, page.with_suffix(""))
+
+
+def _judged(
+    experiment: Experiment,
+    encoder: GraphEncoder,
+    model: ExportedModel,
+    count: int,
+    part: int,
+    depth: int,
+    seed: int,
+    cache: Path,
+    on_progress: OnProgress,
+) -> Judged:
+    drawn = sampled(experiment.task.queries, count, seed)
+    grown, everyday = with_everyday_draft(experiment, encoder)
+    # One half of the everyday sentences to fit on, the other to show.
+    return judge(grown, drawn, everyday[part::2], depth, model, cache, on_progress)
+
+
+def _outcome(kind: str, names: tuple[str, ...], learned: Judged, shown: Judged, depth: int) -> Outcome:
+    reranked = kind == "reranked"
+    items = learned.items(depth, reranked=reranked)
+    fitted = fit(items, names)
+    test = shown.items(depth, reranked=reranked)
+    confidence = fitted.confidence(test)
+    related = ~test.unrelated
+    best = _first(test, SHOWN)
+    return Outcome(
+        fitted,
+        len(items.right),
+        reliability(confidence[related], test.right[related]),
+        kept(test.take(best), confidence[best], THRESHOLDS),
+    )
+
+
+def _first(items: Items, count: int) -> Flags:
+    """The items whose rank is at most `count`."""
+    first: Flags = items.features[:, items.names.index("log_rank")] <= np.log(count) + 1e-9
+    return first
+
+
+def _told(kind: str, outcome: Outcome) -> str:
+    found = outcome.reliability
+    weights = ", ".join(
+        f"{name} {weight:+.3f}" for name, weight in zip(outcome.fitted.names, outcome.fitted.weights, strict=True)
+    )
+    bins = "\n".join(
+        f"| {one.said:.3f} | {one.right:.3f} [{one.low:.3f}, {one.high:.3f}] | {one.count:,} |" for one in found.bins
+    )
+    least = "\n".join(
+        f"| {one.least:g} | {one.items:.1f} | {one.right:.1%} | {one.found:.1%} | "
+        f"{one.empty:.1%} | {one.empty_unrelated:.0%} |"
+        for one in outcome.kept
+    )
+    return f"""## HYBRID, {kind}
+
+Fitted on {outcome.items:,} items: {weights}, bias {outcome.fitted.bias:+.3f}. On test: expected calibration error
+**{found.error:.4f}**, Brier score {found.brier:.4f}.
+
+| said | right | items |
+| --- | --- | --- |
+{bins}
+
+| min_confidence | items of {SHOWN} | the cited paper | cited papers kept | empty answers | everyday: empty |
+| --- | --- | --- | --- | --- | --- |
+{least}"""

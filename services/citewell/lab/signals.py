@@ -1,0 +1,119 @@
+"""What retrieval and reranker say of the candidates of a query, in the lab as in the service, for calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from citewell.inference.sessions import Precision, cpu_has_bf16
+from citewell.lab import chosen
+from citewell.lab.calibration import Items
+from citewell.lab.dataset import Rows
+from citewell.lab.davinci.batches import PairBatches
+from citewell.lab.davinci.exported import ExportedModel
+from citewell.lab.davinci.lists import CandidateLists
+from citewell.lab.davinci.priors import Floats
+from citewell.lab.davinci.retrieve import candidate_lists, pair_texts
+from citewell.lab.davinci.scoring import exported_encode, score_cached
+from citewell.lab.everyday import everyday_sentences, with_everyday
+from citewell.lab.experiment import Experiment
+from citewell.lab.knowledge import profile_table
+from citewell.lab.retrieval import BLOCK, IdOrder
+from citewell.lab.vectors import TextVectors
+from citewell.profiler.encoder import TextEncoder
+from citewell.profiler.profiles import normalised
+from citewell.recommender.confidence import FEATURES, Signals, features
+from citewell.reranker.scores import sigmoid
+
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Candidates of some queries with everything the stages say of them."""
+
+    lists: CandidateLists
+    profile: Floats
+    """[queries, k]: the cosine."""
+    logits: Floats
+    """[queries, k]: the reranker's."""
+    unrelated: np.ndarray
+    """Which queries no paper could answer."""
+
+    def items(self, depth: int, *, reranked: bool) -> Items:
+        """The features of the first `depth` candidates of every query, as the recommender computes them."""
+        rows, right, query, unrelated = [], [], [], []
+        for number, papers in enumerate(self.lists.papers[:, :depth]):
+            inside = np.flatnonzero(papers >= 0).tolist()
+            known = features({str(int(papers[at])): self._signals(number, at, reranked) for at in inside})
+            for paper, values in known.items():
+                rows.append([values[name] for name in FEATURES])
+                right.append(int(paper) == int(self.lists.gold[number]))
+                query.append(number)
+                unrelated.append(bool(self.unrelated[number]))
+        return Items(FEATURES, np.array(rows), np.array(right), np.array(query), np.array(unrelated))
+
+    def _signals(self, query: int, at: int, reranked: bool) -> Signals:
+        total, profile = float(self.lists.scores[query, at]), float(self.profile[query, at])
+        rank, score = at + 1, None
+        if reranked:
+            score = sigmoid(float(self.logits[query, at]))
+            rank = 1 + int((self.logits[query] > self.logits[query, at]).sum())
+        return Signals(total, profile, (total - profile) / chosen.LEXICAL, score, rank)
+
+    def cut(self, depth: int) -> Judged:
+        """The same with shorter lists, as if only so many had been reranked."""
+        return Judged(self.lists.cut(depth), self.profile[:, :depth], self.logits[:, :depth], self.unrelated)
+
+
+def with_everyday_draft(experiment: Experiment, encoder: TextEncoder) -> tuple[Experiment, Rows]:
+    """The experiment with sentences that no paper answers, and their rows."""
+    sentences = everyday_sentences()
+    data, rows = with_everyday(experiment.data, sentences)
+    # A draft without title and abstract has no content vector: its query is the context alone.
+    nothing = np.zeros((1, experiment.vectors.papers.shape[1]), np.float32)
+    vectors = TextVectors(
+        np.vstack([experiment.vectors.papers, nothing]),
+        np.vstack([experiment.vectors.contexts, normalised(encoder.encode(sentences))]),
+        experiment.vectors.provenance,
+    )
+    task = replace(experiment.task, candidates=np.append(experiment.task.candidates, False))
+    table = profile_table(experiment.known, vectors)
+    return Experiment(data, task, vectors, experiment.known, table, IdOrder(data)), rows
+
+
+def judge(
+    experiment: Experiment,
+    queries: Rows,
+    everyday: Rows,
+    depth: int,
+    model: ExportedModel,
+    cache: Path,
+    on_progress: OnProgress,
+) -> Judged:
+    """HYBRID's first `depth` candidates of the queries and the everyday sentences, read by the reranker."""
+    asked = np.concatenate([queries, everyday])
+    lists = candidate_lists(experiment.hybrid, experiment, asked, depth, on_progress)
+    profile = np.zeros(lists.scores.shape, np.float32)
+    profiler = experiment.profiler
+    for start in range(0, len(asked), BLOCK):
+        block = slice(start, start + BLOCK)
+        scores = profiler.scores(asked[block])
+        profile[block] = np.take_along_axis(scores, np.maximum(lists.papers[block], 0), axis=1)
+    settings = model.settings
+    texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
+    pairs = PairBatches(lists, texts, model.tokenizer(), settings.decay)
+    precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
+    scored = score_cached(
+        model.model(),
+        pairs,
+        exported_encode(model.path, precision, 0),
+        cache / "scores",
+        lambda done: on_progress("queries reranked", done, len(asked)),
+        unanswerable=True,
+    )["davinci"]
+    unrelated = np.arange(len(asked)) >= len(queries)
+    return Judged(lists, profile, scored.logit, unrelated)
