@@ -320,6 +320,24 @@ def test_the_doctor_finds_and_repairs(world: World) -> None:
     assert asyncio.run(check_profiles(world.database, world.index, 2, 1, repair=False)).checked == 2
 
 
+@pytest.mark.parametrize("sample", [0, 4])
+def test_the_doctor_checks_page_by_page(world: World, sample: int) -> None:
+    world.publish(*map(paper, "abcde"))
+    world.check()
+    whole = asyncio.run(check_profiles(world.database, world.index, sample, 7, repair=False))
+    world.index.papers[world.index.serving].clear()
+    last, checked, faulty = "", 0, list[str]()
+    for _ in range(3):
+        page = asyncio.run(check_profiles(world.database, world.index, sample, 7, False, last, page_size=2))
+        assert page.total == whole.total == (sample or 5)
+        checked, last = checked + page.checked, page.last
+        faulty += [fault.paper_id for fault in page.faults]
+        if not last:
+            break
+    assert not last
+    assert checked == len(set(faulty)) == len(faulty) == whole.checked
+
+
 def test_the_doctor_asks_for_no_span_that_was_gone_before_its_model_came(world: World) -> None:
     said = (MaskedContext("as in TARGETCIT", "x"),)
     world.publish(replace(paper("a"), masked_contexts=said), paper("a", revision=2))

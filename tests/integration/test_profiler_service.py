@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -287,6 +288,12 @@ async def test_a_rebuild_takes_over_and_the_old_view_goes(folder: Path, encoder:
             await call(profiler.ledger.GetRebuild, pb.GetRebuildRequest(view=before.view))
         checked = await call(profiler.ledger.CheckProfiles, pb.CheckProfilesRequest())
         assert (checked.checked, list(checked.faults)) == (3, [])
+        first = await call(profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(page_size=2))
+        second = await call(
+            profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(page_size=2, page_token=first.next_page_token)
+        )
+        assert [page.checked for page in (first, second)] == [2, 1]
+        assert (second.next_page_token, second.total) == ("", 3)
     told = settings(folder, encoder, "localhost:1")
     with pytest.raises(FailedPrecondition, match=f"{other}.*{encoder}"):
         await asyncio.wait_for(ServiceProcess("profiler", told, ProfilerService(told)).run(), 60)
@@ -338,6 +345,33 @@ async def test_long_texts_are_written_and_read_in_messages_below_the_limit(folde
         papers, _ = await client.read_points("v", [point.paper.id for point in points], [])
         assert {point.paper for point in papers} == {point.paper for point in points}
         await channel.close()
+
+
+SECRET_URL = "postgresql://me:top/secret@host/name?password=another"
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [(SECRET_URL, "psycopg"), (SECRET_URL.replace("postgresql", "oracle"), "oracle")]
+)
+def test_a_ledger_that_cannot_be_used_is_one_line_without_the_password(tmp_path: Path, url: str, words: str) -> None:
+    (tmp_path / "psycopg.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\")")
+    environment = {
+        **os.environ,
+        "CITEWELL_PROFILER__LEDGER_URL": url,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "citewell.profiler"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("citewell profiler: ledger_url")
+    assert words in line
+    told = ProfilerSettings(ledger_url=url).model_dump_json()  # what --print-config prints
+    for shown in (line, told):
+        assert "me:***@host/name" in shown
+        assert "secret" not in shown
+        assert "another" not in shown
 
 
 @contextlib.asynccontextmanager
@@ -422,6 +456,8 @@ async def test_bad_calls_name_the_field(folder: Path, encoder: Path) -> None:
                 "spec.alpha",
             ),
             (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(sample=-1), "sample"),
+            (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(page_size=10_001), "page_size"),
+            (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(page_token="?"), "page_token"),
         ]
         for method, request, field in calls:
             with pytest.raises(InvalidField) as raised:

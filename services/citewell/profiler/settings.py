@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 from pydantic_settings import SettingsConfigDict
 
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.ledger.database import without_password
 from citewell.profiler.ledger.lifecycle import MAX_VIEWS
 from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY
 from citewell.runtime.settings import ServiceSettings
+
+LedgerUrl = Annotated[str, PlainSerializer(without_password, when_used="json")]
+"""Printed without its password."""
 
 
 class ProfilerSettings(ServiceSettings):
@@ -18,7 +23,7 @@ class ProfilerSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="CITEWELL_PROFILER__")
 
-    ledger_url: str = "sqlite:///data/ledger.sqlite"
+    ledger_url: LedgerUrl = "sqlite:///data/ledger.sqlite"
     """Where the ledger is: sqlite:///path (four slashes for an absolute one) or postgresql://user:password@host/name."""
     index_address: str = "127.0.0.1:7302"
     """host:port of the index."""

@@ -58,6 +58,9 @@ def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -
     except UnknownSetting as error:
         print(f"citewell {name}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except CitewellError as error:  # e.g. a ledger whose driver is not installed
+        print(f"citewell {name}: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
     try:
         asyncio.run(server.run())
     except UnknownSetting as error:  # e.g. a certificate that cannot be read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -54,7 +55,7 @@ class Database:
                 raise ArgumentError("no such database is known here")
         except (ArgumentError, ModuleNotFoundError) as error:
             raise FailedPrecondition(
-                f"ledger_url {url.split('@')[-1]!r} cannot be used ({error}); expected sqlite:///path or postgresql://…",
+                f"ledger_url {without_password(url)!r} cannot be used ({error}); expected sqlite:///path or postgresql://…",
                 reason="LEDGER_URL",
             ) from None
         self._spelled: dict[tuple[str, str], Any] = {}
@@ -149,6 +150,12 @@ class Database:
             current = MigrationContext.configure(connection).get_current_revision()
             down = revision == "base" or (current in known and revision in known[known.index(current) :])
             (command.downgrade if down else command.upgrade)(config, revision)
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown: user, host and name, but no password."""
+    url = re.sub(r"(//[^:/@]*):.*@", r"\1:***@", url)
+    return re.sub(r"(?i)(password=)[^&]*", r"\1***", url)
 
 
 def _scripts() -> tuple[Config, ScriptDirectory]:

@@ -585,20 +585,28 @@ class CheckProfilesRequest(_message.Message):
     SAMPLE_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     REPAIR_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     sample: _builtins.int
     """How many papers, drawn by seed; 0 = all."""
     seed: _builtins.int
     repair: _builtins.bool
+    page_size: _builtins.int
+    """At most so many papers an answer, up to 10,000; 0 = all in one answer, which takes long for many."""
+    page_token: _builtins.str
+    """Of the answer before; the other fields as in that request."""
     def __init__(
         self,
         *,
         sample: _builtins.int = ...,
         seed: _builtins.int = ...,
         repair: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["repair", b"repair", "sample", b"sample", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "repair", b"repair", "sample", b"sample", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -637,8 +645,15 @@ class CheckProfilesResponse(_message.Message):
     CHECKED_FIELD_NUMBER: _builtins.int
     FAULTS_FIELD_NUMBER: _builtins.int
     REPAIRED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
     checked: _builtins.int
+    """Of this page, as are the faults and repairs."""
     repaired: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    total: _builtins.int
+    """How many papers all pages hold together."""
     @_builtins.property
     def faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileFault]: ...
     def __init__(
@@ -647,10 +662,12 @@ class CheckProfilesResponse(_message.Message):
         checked: _builtins.int = ...,
         faults: _abc.Iterable[Global___ProfileFault] | None = ...,
         repaired: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+        total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked", b"checked", "faults", b"faults", "repaired", b"repaired"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked", b"checked", "faults", b"faults", "next_page_token", b"next_page_token", "repaired", b"repaired", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
