@@ -189,7 +189,9 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
         for pragma in (
             "page_size = 8192",  # a row of sums takes 6 KB at 384 dimensions
             "journal_mode = WAL",
-            "synchronous = FULL",  # the log forgets an event once we say it is applied
+            # Every commit is synced before it is answered, because the log forgets an event once it is applied. In WAL
+            # mode NORMAL would sync at checkpoints only: a power cut could take back the commits of the last seconds.
+            "synchronous = FULL",
             "cache_size = -65536",
             "temp_store = MEMORY",
         ):

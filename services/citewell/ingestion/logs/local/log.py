@@ -82,6 +82,8 @@ class LocalLog:
         self._lock = OwnerLock(path.with_suffix(".lock"), f"the log {path}", "LOG_IN_USE")
         # FULL: what was acknowledged survives a power cut. NORMAL: a power cut may lose the last commits of a group,
         # never damage the file; the records in question are delivered again.
+        # An append is synced before it is acknowledged. What the other connection writes may be lost in a power cut:
+        # after offsets of an earlier moment events are delivered again, which changes nothing.
         self._appending = Database(path, synchronous="FULL")
         self._reading = Database(path, synchronous="NORMAL")
         self._waiting = Waiting(most_waiting_bytes)
