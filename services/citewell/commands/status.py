@@ -27,6 +27,8 @@ HEALTH_NAMES = {
     "reranker": "citewell.reranker.v1.RerankerService",
     "ingestion": "citewell.ingestion.v1.IngestionService",
 }
+EDGE, EDGE_HEALTH_NAME = "edge", "ready"
+"""The edge serves HTTP and has no gRPC service of its own."""
 
 
 @dataclass
@@ -80,7 +82,10 @@ async def _at(target: Target, address: str) -> list[Row]:
     unreachable = [row for row in known if not row.serving]
     if len(unreachable) == len(HEALTH_NAMES):
         return [Row("?", address, False, unreachable[0].problem)]
-    return known or [Row("?", address, False, "a gRPC server, but none of citewell's services")]
+    if known:
+        return known
+    edge = await _of(target, EDGE, address)
+    return [edge if edge.problem != NOT_HERE else Row("?", address, False, "no service of citewell is here")]
 
 
 NOT_HERE = "this service is not here"
@@ -89,10 +94,10 @@ NOT_HERE = "this service is not here"
 async def _of(target: Target, service: str, address: str) -> Row:
     async with Target(target.data, address, target.tls, target.timeout).channel(service) as channel:
         try:
-            request = health_pb2.HealthCheckRequest(service=HEALTH_NAMES[service])
+            request = health_pb2.HealthCheckRequest(service=HEALTH_NAMES.get(service, EDGE_HEALTH_NAME))
             answer = await invoke(health_pb2_grpc.HealthStub(channel).Check, request, "health", at_most=2.0)
             if answer.status != health_pb2.HealthCheckResponse.SERVING:
-                return Row(service, address, False, "it says that it is not serving")
+                return Row(service, address, False, "it is not ready")
             return Row(service, address, True, holds=await _holdings(target, service, address, channel))
         except NotFound:
             return Row(service, address, False, NOT_HERE)
