@@ -4,6 +4,8 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 BUF := .cache/buf/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
+AXE := .cache/axe/node_modules/axe-core/axe.min.js
+AXE_VERSION := 4.14.1
 PAPERS ?= 88000
 FAULTS = $(BIN)/python -m pytest --long --durations=0
 HISTORIES = tests/faults/test_ledger_histories.py
@@ -26,10 +28,13 @@ help: ## List the targets
 	$(PIP) install -c requirements.lock -e '.[dev,lab]' && touch $@
 
 setup: .venv/embedded ## Install the five services into .venv
-setup-dev: .venv/dev $(if $(call have,npm),$(BUF)) ## Install also what tests, linters and the lab need
+setup-dev: .venv/dev $(if $(call have,npm),$(BUF) $(AXE)) ## Install also what tests, linters and the lab need
 
 $(BUF):
 	npm install --silent --no-fund --no-audit --prefix .cache/buf @bufbuild/buf@$(BUF_VERSION)
+
+$(AXE):
+	npm install --silent --no-fund --no-audit --prefix .cache/axe axe-core@$(AXE_VERSION)
 
 setup-kafka: .cache/kafka-libs/.complete ## Download the jars of a Kafka broker for tests (needs Java 17 and Maven)
 .cache/kafka-libs/.complete: deploy/kafka/pom.xml

@@ -53,7 +53,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     try:
         stack.wait()
         publications, queries = _world()
-        _publish(client, publications)
+        publish(client, publications)
         said_of: dict[str, dict[str, tuple[str, ...]]] = {}
         for citing in publications:
             for cited, texts in citing.contexts().items():
@@ -85,7 +85,7 @@ def _world() -> tuple[list[Publication], tuple[Asked, ...]]:
     return [publication for publication, _ in world], tuple(asked for _, some in world for asked in some)
 
 
-def _publish(client: Client, publications: list[Publication]) -> None:
+def publish(client: Client, publications: list[Publication]) -> None:
     stream = (
         ingestion_pb2.PublishStreamRequest(
             publish=ingestion_pb2.PublishRequest(publication=publication_to_message(publication))

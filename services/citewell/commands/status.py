@@ -26,6 +26,7 @@ HEALTH_NAMES = {
     "index": "citewell.index.v1.IndexService",
     "reranker": "citewell.reranker.v1.RerankerService",
     "ingestion": "citewell.ingestion.v1.IngestionService",
+    "edge": "citewell.edge",
 }
 EDGE, EDGE_HEALTH_NAME = "edge", "ready"
 """The edge serves HTTP and has no gRPC service of its own."""

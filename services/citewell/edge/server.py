@@ -23,7 +23,8 @@ from citewell.runtime.telemetry import logger
 class EdgeServer:
     """Serves HTTP beside the health checks that every service has."""
 
-    grpc_services: tuple[str, ...] = ()
+    grpc_services = ("citewell.edge",)
+    """The name of its health; there is no gRPC service of that name."""
 
     def __init__(self, settings: EdgeSettings) -> None:
         self._settings = settings

@@ -161,9 +161,9 @@ function place(told, request) {
     "h2",
     { id: `place-${number}` },
     make("span", { class: "quiet" }, `${told.file ? `${told.file}, ` : ""}line ${told.line}: `),
-    `…${before.slice(-120)}`,
+    `…${before.slice(-120).replaceAll("OTHERCIT", "[…]")}`,
     make("span", { class: "here" }, "?"),
-    `${after.slice(0, 80)}…`,
+    `${after.slice(0, 80).replaceAll("OTHERCIT", "[…]")}…`,
   );
   const section = make("section", { class: "place", "aria-labelledby": `place-${number}` }, heading);
   section.dataset.place = number;
@@ -215,11 +215,16 @@ function quote(span) {
   const pieces = [];
   let at = 0;
   for (const { offset = 0, length } of span.matches || []) {
-    pieces.push(letters.slice(at, offset).join(""), make("mark", {}, letters.slice(offset, offset + length).join("")));
+    pieces.push(readable(letters.slice(at, offset)), make("mark", {}, readable(letters.slice(offset, offset + length))));
     at = offset + length;
   }
-  pieces.push(letters.slice(at).join(""));
+  pieces.push(readable(letters.slice(at)));
   return make("blockquote", {}, ...pieces, make("span", { class: "quiet" }, ` (${span.citingId})`));
+}
+
+/** A citing sentence names the paper as TARGETCIT and others as OTHERCIT. */
+function readable(letters) {
+  return letters.join("").replaceAll("TARGETCIT", "[this paper]").replaceAll("OTHERCIT", "[…]");
 }
 
 /** A bar of what the retrieval score is made of. */

@@ -1,0 +1,122 @@
+"""The page as a writer uses it, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import AXE, Served
+
+PATIENCE = 30_000
+
+
+def _draft(served: Served, *numbers: int) -> str:
+    texts = [served.queries[number].query.context.replace("OTHERCIT", "others") for number in numbers]
+    return "\n\n".join(text.replace("TARGETCIT", "[?]") for text in texts)
+
+
+def _ask(page: Page, text: str) -> None:
+    page.fill("#text", text)
+    page.locator("#text").press("Control+Enter")
+
+
+def _assert_accessible(page: Page) -> None:
+    page.add_script_tag(path=AXE)
+    found: Any = page.evaluate("axe.run()")
+    serious = [
+        (each["id"], each["nodes"][0]["html"])
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+def test_a_paragraph_is_marked_by_keyboard_and_answered(page: Page, served: Served) -> None:
+    text = _draft(served, 0)
+    before, after = text.split("[?]")
+    page.fill("#text", before.rstrip() + after)
+    page.evaluate(f"document.getElementById('text').setSelectionRange({len(before.rstrip())}, {len(before.rstrip())})")
+    page.locator("#text").press("Alt+m")
+    assert "[?]" in page.input_value("#text")
+    page.locator("#text").press("Control+Enter")
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
+    assert page.locator(".item").count() == 5
+    expect(page.locator(".item blockquote").first).not_to_contain_text("TARGETCIT")
+    _assert_accessible(page)
+
+
+def test_several_places_come_in_the_order_of_the_draft(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0, 1, 2))
+    expect(page.locator("#status")).to_have_text("3 of 3 places answered", timeout=PATIENCE)
+    lines = page.locator(".place h2 .quiet").all_inner_texts()
+    assert lines == sorted(lines)
+
+
+def test_filters_hold_and_an_empty_answer_says_so(page: Page, served: Served) -> None:
+    page.click("summary")
+    page.fill("#to", "2005")
+    _ask(page, _draft(served, 0))
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
+    for text in page.locator(".item h3 + p").all_inner_texts():
+        assert any(str(year) in text for year in range(1900, 2006)), text
+    page.fill("#venues", "No such venue")
+    _ask(page, _draft(served, 0))
+    expect(page.locator(".place")).to_contain_text("No paper fits", timeout=PATIENCE)
+    _assert_accessible(page)
+
+
+def test_bibtex_and_citation_are_copied(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0))
+    first = page.locator(".item").first
+    first.get_by_text("Copy BibTeX").click(timeout=PATIENCE)
+    copied = page.evaluate("navigator.clipboard.readText()")
+    title = first.locator("h3").inner_text().split(" ", 1)[1]
+    assert copied.startswith("@")
+    assert title in copied
+    first.get_by_text("Copy \\cite").click()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("\\cite{")
+
+
+def test_why_not_this_paper(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0))
+    form = page.locator(".why").first
+    form.locator("input").fill(next(iter(served.queries[0].answers)), timeout=PATIENCE)
+    form.get_by_text("Explain").click()
+    expect(form.locator("[role=status]")).to_contain_text("retrieval", timeout=PATIENCE)
+    form.locator("input").fill("nobody")
+    form.get_by_text("Explain").click()
+    expect(form.locator("[role=status]")).to_contain_text("nobody", timeout=PATIENCE)
+
+
+def test_a_file_is_read_with_its_problems(page: Page, served: Served, tmp_path: Path) -> None:
+    draft = tmp_path / "draft.tex"
+    draft.write_text(
+        "\\begin{document}\n" + _draft(served, 0).replace("[?]", "\\cite{?}") + "\n{ open\n\\end{document}\n"
+    )
+    page.set_input_files("#file", draft)
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
+    expect(page.locator("#problems li").first).to_contain_text("draft.tex:")
+
+
+@pytest.mark.parametrize(("text", "says"), [("no place at all", "No open place"), ("x" * 2_000_001, "at most 2000000")])
+def test_wrong_input_is_told(page: Page, text: str, says: str) -> None:
+    _ask(page, text)
+    expect(page.locator("#status")).to_contain_text(says, timeout=PATIENCE)
+
+
+def test_a_service_that_is_gone_is_told_and_found_again(page: Page, served: Served) -> None:
+    served.stack.stop(["recommender"])
+    try:
+        _ask(page, _draft(served, 0))
+        expect(page.locator("#status")).to_contain_text("did not work", timeout=90_000)
+        served.stack.stop(["edge"])
+        _ask(page, _draft(served, 0))
+        expect(page.locator("#status")).to_contain_text("cannot be reached", timeout=PATIENCE)
+    finally:
+        served.stack.start(["recommender", "edge"])
+        served.stack.wait(["recommender", "edge"])
+    _ask(page, _draft(served, 0))
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
