@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from citewell.index import accelerator, faiss_index
+from citewell.index import faiss_index
 from citewell.index.accelerator import AcceleratedPoints
 from citewell.index.dense import Dense
 from citewell.index.faiss_index import FaissIndex
@@ -34,6 +34,7 @@ from citewell.index.points import (
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.ranking import ranked
 from citewell.index.store import Answers, Kind, Nearest, Points
+from citewell.index.threads import CopyThreads
 from citewell.index.views import View
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
@@ -258,7 +259,7 @@ def test_growing_copies_no_vectors() -> None:
 
 
 async def test_a_search_given_up_still_keeps_writers_out() -> None:
-    threads = accelerator._Threads(2)
+    threads = CopyThreads(2)
     started, release = threading.Event(), threading.Event()
     events: list[str] = []
 

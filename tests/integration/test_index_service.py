@@ -23,7 +23,7 @@ from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke, open_channel
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Overloaded
 from citewell.runtime.server import HEALTH_INTERVAL_SECONDS, ServiceProcess
-from citewell.types.v1 import paper_pb2
+from citewell.types.v1 import paper_pb2, terms_pb2
 from tests.memory_folder import memory_folder
 from tests.servers.processes import end, free_ports
 
@@ -145,6 +145,48 @@ async def test_every_call_answers(folder: Path) -> None:
         info = await call(stub.Info, pb.InfoRequest())
         assert [(view.name, view.serving) for view in info.views] == [("main", True)]
         assert (info.views[0].stored_papers, info.views[0].stored_spans) == (50, 10)
+
+
+async def test_words_are_searched_over_the_wire(folder: Path) -> None:
+    terms = terms_pb2.Terms(ids=[3, 9], values=[2.0, 1.0])
+    lexical = terms_pb2.LexicalQuery(
+        terms=terms_pb2.Terms(ids=[3, 8], values=[0.5, 0.5]), weight=3, k1=1.2, b=0.4, mean_length=3
+    )
+    async with serving(folder) as process, connected(process.port) as stub:
+        await fill(stub)
+        said = span(30, 7)
+        said.text, said.span_offset, said.span_length = "as lanterns drift", 3, 8
+        said.terms.CopyFrom(terms)
+        said.span_terms.CopyFrom(terms)
+        points = [paper(7, 2, terms=terms, length=3)]
+        await call(stub.Upsert, pb.UpsertRequest(index_view="main", epoch="e1", papers=points, spans=[said]))
+        asked = {"lexical": lexical, "limit": 3, "matched_terms": 5}
+        hybrid = await call(stub.Search, pb.SearchRequest(field=pb.SEARCH_FIELD_HYBRID, vector=numbers(7), **asked))
+        best = hybrid.papers[0]
+        assert best.paper.id == "p0007"
+        assert best.lexical_score == pytest.approx(0.5 * 2 / (2 + 1.2))
+        assert best.score == pytest.approx(best.profile_score + 3 * best.lexical_score)
+        assert (list(best.matched.ids), list(best.matched.values)) == ([3], [pytest.approx(best.lexical_score)])
+        by_words = await call(stub.Search, pb.SearchRequest(field=pb.SEARCH_FIELD_LEXICAL, **asked))
+        assert [hit.paper.id for hit in by_words.papers] == ["p0007"]
+        evidence = await call(
+            stub.SearchEvidence,
+            pb.SearchEvidenceRequest(cited_ids=["p0007"], vector=numbers(30), limit_per_paper=1, lexical=lexical),
+        )
+        [piece] = evidence.papers[0].evidence
+        assert (piece.span_offset, piece.span_length, piece.score > 1.5) == (3, 8, True)
+        found = await call(stub.SearchSpans, pb.SearchSpansRequest(terms=terms, vector=numbers(30)))
+        assert [span.text for span in found.spans if span.okapi_rank] == ["lanterns"]
+        first = found.spans[0]
+        assert (first.okapi_rank, first.plus_rank, first.cosine_rank) == (1, 1, 1)
+        assert (first.papers[0].paper_id, first.papers[0].support, first.papers[0].citing_id) == ("p0007", 1, "p0030")
+        for field, request in (
+            ("sparse", pb.SearchRequest(vector=numbers(1), limit=1, sparse=pb.SparseVector(indices=[1], values=[1]))),
+            ("lexical", pb.SearchRequest(vector=numbers(1), limit=1, field=pb.SEARCH_FIELD_HYBRID)),
+        ):
+            with pytest.raises(InvalidField) as refused:
+                await call(stub.Search, request)
+            assert refused.value.field == field
 
 
 async def test_wrong_requests_are_told_what_is_wrong(folder: Path) -> None:

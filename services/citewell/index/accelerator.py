@@ -7,133 +7,59 @@ store's change feed, so writes of other processes reach it as well as this one's
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from uuid import UUID
 
-import faiss
 import numpy as np
 
 from citewell.index.filters import holds
+from citewell.index.following import Follower
 from citewell.index.hybrid import CANDIDATES, LEAST_CANDIDATES, scored
 from citewell.index.paper_copy import Form, PaperCopy
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
 from citewell.index.postings import merge
 from citewell.index.rows import answerable
 from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page, Points, Store
+from citewell.index.threads import CopyThreads
 from citewell.index.views import Registry, View
-from citewell.runtime import telemetry
 
-_PAGE = 500
-_RETRY_SECONDS = 1.0
 _RESCORED = 1.2
 """A quantised copy is asked for so many times the limit; the store's own vectors then decide."""
-
-_loads = telemetry.meter.create_histogram("citewell_index_load.duration", unit="s", description="Time to load a copy")
-
-
-class _Threads:
-    """Readers side by side, a writer alone. FAISS releases the GIL, so threads help."""
-
-    def __init__(self, count: int) -> None:
-        # FAISS uses one thread a search: spread over busy cores, a search waits for its slowest part.
-        self._executor = ThreadPoolExecutor(count, "search", initializer=partial(faiss.omp_set_num_threads, 1))
-        self.helper = ThreadPoolExecutor(count, "cosines", initializer=partial(faiss.omp_set_num_threads, 1))
-        self._count, self._permits = count, asyncio.Semaphore(count)
-
-    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        async with self._permits:
-            return await self._in_thread(work, *args)
-
-    async def run_alone(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Must not be called by two at once: each would wait for permits that the other holds."""
-        async with contextlib.AsyncExitStack() as held:
-            for _ in range(self._count):
-                await held.enter_async_context(self._permits)
-            return await self._in_thread(work, *args)
-
-    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
-        running = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])  # cancellation does not stop the thread: hold the permit until it ends
-            raise
-
-    def shutdown(self) -> None:
-        self._executor.shutdown()
-        self.helper.shutdown()
 
 
 class AcceleratedPoints:
     """A view's papers: searches by profile and by words are answered from memory once it is loaded."""
 
     def __init__(self, points: Points, dimension: int, form: Form, threads: int, feed_seconds: float) -> None:
-        self._points, self._form, self._feed_seconds = points, form, feed_seconds
+        self._points, self._form = points, form
         self._copy = PaperCopy(dimension, form)
-        self._threads = _Threads(1 if form == "gpu" else threads)  # a GPU's resources serve one search at a time
-        self._following, self._number, self._followed = asyncio.Lock(), 0, 0.0
-        self.loaded = asyncio.Event()
+        self._threads = CopyThreads(1 if form == "gpu" else threads)  # a GPU's resources serve one search at a time
+        self._follower = Follower("papers", points, (PROFILE, TERMS), self._put, feed_seconds)
+        self.loaded = self._follower.loaded
         """Set once searches are answered from memory."""
-        self._loading = asyncio.create_task(self._load())
-
-    async def _load(self) -> None:
-        started = time.monotonic()
-        while not self.loaded.is_set():
-            try:
-                # What is written meanwhile is in the feed from here on.
-                number, start = await self._points.change_number(), None
-                while True:
-                    page = await self._points.page(start, _PAGE, vectors=(PROFILE, TERMS))
-                    await self._put(page.points)
-                    start = page.next_id
-                    if start is None:
-                        break
-                self._number = number
-                self.loaded.set()
-            except Exception as error:  # any: the store goes on answering, and is read again
-                telemetry.logger.warning("loading papers failed", why=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
-        seconds = time.monotonic() - started
-        _loads.record(seconds)
-        telemetry.logger.info("papers loaded", papers=self._copy.rows.papers, seconds=round(seconds, 3))
 
     async def _put(self, points: Sequence[Point]) -> None:
-        """Must not be called by two at once."""
         await self._threads.run_alone(self._copy.put, points)
         while due := self._copy.postings.due():  # searches go on while segments are merged
             merged = await self._threads.run(merge, due)
             await self._threads.run_alone(self._copy.postings.replace, due, merged)
 
     async def close(self) -> None:
-        self._loading.cancel()
-        await asyncio.gather(self._loading, return_exceptions=True)
+        await self._follower.close()
         self._threads.shutdown()
 
     async def upsert(self, points: Sequence[Point]) -> int:
         stale = await self._points.upsert(points)
         if self.loaded.is_set():
-            await self._follow()
+            await self._follower.follow()
         return stale
-
-    async def _follow(self) -> None:
-        async with self._following:
-            changes = await self._points.changes(self._number)
-            if changes.ids:
-                await self._put(await self._points.read(changes.ids, (PROFILE, TERMS)))
-            self._number, self._followed = changes.number, time.monotonic()
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
         if not self.loaded.is_set() or not all(map(self._can_answer, queries)):
             return await self._points.nearest(queries)
-        due = time.monotonic() - self._followed >= self._feed_seconds
-        if due and await self._points.change_number() != self._number:
-            await self._follow()
+        await self._follower.follow_if_due()
         hits = []
         for query in queries:
             found = await self._search(query)

@@ -52,7 +52,7 @@ def paper_conditions(search_filter: SearchFilter) -> tuple[Condition, ...]:
     """What SearchFilter.admits says, for a store. Hidden papers are not named: they have no vector to be found by."""
     conditions: list[Condition] = []
     if search_filter.published_before.known:
-        conditions.append(_before(search_filter.published_before))
+        conditions.append(before(search_filter.published_before))
     if search_filter.year_from or search_filter.year_to:
         below = search_filter.year_to + 1 if search_filter.year_to else None
         conditions.append(Between("year", least=search_filter.year_from or 1, below=below))
@@ -69,7 +69,7 @@ def span_conditions(
     """The spans that may be shown as evidence for a paper."""
     conditions: list[Condition] = [AnyOf("cited_id", (cited_id,)), VISIBLE]
     if published_before.known:
-        conditions.append(_before(published_before))
+        conditions.append(before(published_before))
     if excluded := tuple(sorted(excluded_citing_ids)):
         conditions.append(NoneOf("citing_id", excluded))
     return tuple(conditions)
@@ -89,6 +89,7 @@ def holds(condition: Condition, point: Point) -> bool:
             return point.id not in ids
 
 
-def _before(boundary: PartialDate) -> Between:
+def before(boundary: PartialDate) -> Between:
+    """Surely published before the first day that this date can mean."""
     # An unknown date is day 0: never surely older than anything.
     return Between("last_day", least=1, below=boundary.first_day())

@@ -13,9 +13,10 @@ from citewell.index.checks import (
     require_paper,
     require_range,
     require_span,
+    require_terms,
     require_vector,
 )
-from citewell.index.filters import VISIBLE, Between, paper_conditions, span_conditions
+from citewell.index.filters import VISIBLE, Between, paper_conditions
 from citewell.index.paging import from_token, to_token
 from citewell.index.points import (
     CONTENT,
@@ -28,6 +29,7 @@ from citewell.index.points import (
     PaperPoint,
     Point,
     SpanPoint,
+    Vector,
     newest,
     paper_from_point,
     paper_of,
@@ -37,8 +39,18 @@ from citewell.index.points import (
     span_to_point,
     unit,
 )
-from citewell.index.queries import Evidence, EvidenceSearch, Found, FoundPaper, Search, Stats
+from citewell.index.queries import (
+    Evidence,
+    EvidenceSearch,
+    Found,
+    FoundPaper,
+    FoundSpans,
+    Search,
+    SpanSearch,
+    Stats,
+)
 from citewell.index.ranking import ranked
+from citewell.index.span_search import SpanWords, best_contexts
 from citewell.index.store import Kind, Nearest, Store
 from citewell.index.views import Registry, View
 from citewell.runtime import faults, telemetry
@@ -52,6 +64,7 @@ MAX_EVIDENCE = 20
 MAX_POINTS = 5000
 MAX_QUERY_TERMS = 5000
 MAX_MATCHED = 50
+MAX_SPANS = 500
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 MAX_IDS = 5000
 
@@ -68,8 +81,10 @@ _points = telemetry.meter.create_gauge("citewell_index_points", description="Poi
 class Index:
     """The serving view, over any store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, search_threads: int = 2, feed_seconds: float = 0.0) -> None:
         self._store = store
+        self._search_threads, self._feed_seconds = search_threads, feed_seconds
+        self._spans: dict[View, SpanWords] = {}
         self._changing_views = asyncio.Lock()
 
     async def search(self, search: Search) -> Found:
@@ -113,29 +128,43 @@ class Index:
         require_range("limit_per_paper", search.limit, 1, MAX_EVIDENCE)
         require_range("cited_ids", len(search.cited_ids), 1, MAX_CITED, "ids")
         view = (await self._store.registry()).resolve(search.index_view)
-        vector = None
-        if search.vector.size:
-            require_vector("vector", search.vector, view.dimension)
-            require_direction("vector", search.vector)
-            vector = unit(search.vector)
+        vector = self._direction(search.vector, view)
+        if search.lexical is not None:
+            require_lexical("lexical", search.lexical, MAX_QUERY_TERMS)
         budget("the evidence search")
-        cited_ids = list(dict.fromkeys(search.cited_ids))
-        queries = [
-            Nearest(
-                SPAN,
-                vector,
-                search.limit,
-                span_conditions(cited_id, search.published_before, search.excluded_citing_ids),
-            )
-            for cited_id in cited_ids
-        ]
         started = time.monotonic()
-        answers = await ranked(self._store.points(view, Kind.SPANS), queries)
+        evidence, answers = await best_contexts(self._store.points(view, Kind.SPANS), search, vector)
         _durations.record(time.monotonic() - started, {"stage": "evidence", "engine": answers.engine})
-        return {
-            cited_id: [Evidence(span_from_point(hit.point), hit.score if search.vector.size else 0.0) for hit in hits]
-            for cited_id, hits in zip(cited_ids, answers.hits, strict=True)
-        }
+        return evidence
+
+    async def search_spans(self, search: SpanSearch) -> FoundSpans:
+        """The distinct spans that fit the words best, each with the papers cited for it."""
+        require_range("prefetch", search.prefetch, 1, MAX_SPANS)
+        require_range("terms", len(search.terms.ids), 1, MAX_QUERY_TERMS, "terms")
+        require_terms("terms", search.terms)
+        view = (await self._store.registry()).resolve(search.index_view)
+        views.require_model(view, search.model_hash)
+        vector = self._direction(search.vector, view)
+        budget("the span search")
+        started = time.monotonic()
+        spans, mean_length = await self._span_words(view).search(search, vector)
+        _durations.record(time.monotonic() - started, {"stage": "spans", "engine": self._store.engine})
+        return FoundSpans(spans, view.name, mean_length)
+
+    def _direction(self, vector: Vector, view: View) -> Vector | None:
+        """The vector at unit length; None for an empty one."""
+        if not vector.size:
+            return None
+        require_vector("vector", vector, view.dimension)
+        require_direction("vector", vector)
+        return unit(vector)
+
+    def _span_words(self, view: View) -> SpanWords:
+        """Loaded at the first search over spans: who never asks for spans pays no memory for them."""
+        if view not in self._spans:
+            spans, papers = (self._store.points(view, kind) for kind in (Kind.SPANS, Kind.PAPERS))
+            self._spans[view] = SpanWords(spans, papers, self._search_threads, self._feed_seconds)
+        return self._spans[view]
 
     async def upsert(
         self, index_view: str, epoch: str, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]
@@ -244,10 +273,17 @@ class Index:
         """How many points the view has, hidden ones too."""
         return {kind: await self._store.points(view, kind).count() for kind in Kind}
 
+    async def close(self) -> None:
+        """Ends what runs in the background. The store is closed by its owner."""
+        while self._spans:
+            await self._spans.popitem()[1].close()
+
     async def check(self) -> None:
         """Raises when the store cannot be used for searches and writes now."""
         await self._store.check()
         registry = await self._store.registry()
+        for gone in self._spans.keys() - set(registry.views.values()):
+            await self._spans.pop(gone).close()
         if registry.serving:
             for kind, count in (await self.stored(registry.resolve(""))).items():
                 _points.set(count, {"kind": kind.value})

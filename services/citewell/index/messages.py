@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from citewell.index.points import CONTENT, HYBRID, LEXICAL, PROFILE, PaperPoint, SpanPoint, Vector
-from citewell.index.queries import Evidence, EvidenceSearch, FoundPaper, Search
+from citewell.index.queries import DEFAULT_SPANS, Evidence, EvidenceSearch, FoundPaper, FoundSpan, Search, SpanSearch
 from citewell.index.v1 import index_pb2 as pb
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.lexical import LexicalQuery, Terms
@@ -77,6 +77,41 @@ def evidence_to_message(evidence: Evidence) -> pb.Evidence:
         score=evidence.score,
         span_offset=evidence.span.span_offset,
         span_length=evidence.span.span_length,
+    )
+
+
+def span_search_from_message(request: pb.SearchSpansRequest) -> SpanSearch:
+    return SpanSearch(
+        terms=terms_from_message(request.terms),
+        vector=vector_from_message(request.vector),
+        prefetch=request.prefetch or DEFAULT_SPANS,
+        published_before=date_from_message(request.published_before, "published_before"),
+        excluded_citing_ids=request.excluded_citing_ids,
+        filter=filter_from_message(request.filter),
+        index_view=request.index_view,
+        model_hash=request.model_hash,
+    )
+
+
+def found_span_to_message(found: FoundSpan) -> pb.FoundSpan:
+    return pb.FoundSpan(
+        text=found.text,
+        okapi_rank=found.okapi_rank,
+        plus_rank=found.plus_rank,
+        cosine_rank=found.cosine_rank,
+        cosine=found.cosine,
+        papers=[
+            pb.SpanSupport(
+                paper_id=each.context.cited_id,
+                support=each.support,
+                published=date_to_message(each.context.published),
+                citing_id=each.context.citing_id,
+                text=each.context.text,
+                span_offset=each.context.span_offset,
+                span_length=each.context.span_length,
+            )
+            for each in found.papers
+        ],
     )
 
 

@@ -142,7 +142,7 @@ class Postings:
         found: list[tuple[Rows, Counts]] = []
         entries = 0
         for segment in self._live():
-            if not (lists := _lists(segment, query)):
+            if not (lists := _lists(segment, query.terms.ids)):
                 continue
             documents, parts, _ = _parts(segment, query, lists)
             found.append((segment.rows[documents], parts))
@@ -153,6 +153,19 @@ class Postings:
         _add_up(scores, found)
         return scores[:rows]
 
+    def occurrences(self, terms: NDArray[np.uint32]) -> tuple[Rows, NDArray[np.int64], Counts]:
+        """Where these terms stand: row, number of the term and count. A row's terms come in their order."""
+        found = []
+        for segment in self._live():
+            for number, place in _lists(segment, terms):
+                rows = segment.rows[segment.documents[place]]
+                alive = rows != _DEAD
+                found.append((rows[alive], np.full(np.count_nonzero(alive), number), segment.counts[place][alive]))
+        if not found:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        rows, numbers, counts = (np.concatenate(each) for each in zip(*found, strict=True))
+        return rows, numbers, counts
+
     def matched(self, query: LexicalQuery, rows: Rows, limit: int) -> list[Terms]:
         """For each of these rows the terms that add most to its lexical score, and what they add."""
         numbers = np.full(len(self._segment) + 1, _DEAD)
@@ -161,7 +174,7 @@ class Postings:
         numbers[-1] = _DEAD  # where dead documents point
         found: list[tuple[Rows, NDArray[np.uint32], Counts]] = []
         for segment in self._live():
-            if lists := _lists(segment, query):
+            if lists := _lists(segment, query.terms.ids):
                 documents, parts, terms = _parts(segment, query, lists)
                 owner = numbers[segment.rows[documents]]
                 chosen = owner != _DEAD
@@ -231,9 +244,8 @@ def _segment(rows: Rows, bags: Sequence[tuple[Terms, float]]) -> Segment:
     return Segment(terms, _starts(sizes), owners[order], counts[order], rows.astype(np.int64), lengths)
 
 
-def _lists(segment: Segment, query: LexicalQuery) -> list[tuple[int, slice]]:
-    """For each query term that the segment has, its number in the query and where its entries are."""
-    wanted = query.terms.ids
+def _lists(segment: Segment, wanted: NDArray[np.uint32]) -> list[tuple[int, slice]]:
+    """For each wanted term that the segment has, its number and where its entries are."""
     at = np.searchsorted(segment.terms, wanted)
     known = np.flatnonzero(segment.terms[np.minimum(at, len(segment.terms) - 1)] == wanted)
     starts, ends = segment.starts[at[known]].tolist(), segment.starts[at[known] + 1].tolist()

@@ -12,6 +12,7 @@ from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms
 from citewell.scholarly.papers import Paper, SearchFilter
 
 EVERYTHING = SearchFilter()
+DEFAULT_SPANS = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +66,47 @@ class EvidenceSearch:
 class Evidence:
     span: SpanPoint
     score: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanSearch:
+    """Which spans of citing contexts fit these words, and which papers are cited for them."""
+
+    terms: Terms
+    vector: Vector = field(default_factory=lambda: NO_VECTOR)
+    prefetch: int = DEFAULT_SPANS
+    published_before: PartialDate = UNKNOWN_DATE
+    excluded_citing_ids: Sequence[str] = ()
+    filter: SearchFilter = EVERYTHING
+    index_view: str = ""
+    model_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanSupport:
+    """A paper cited for a span, how many papers cite it so, and the newest context in which one does."""
+
+    support: int
+    context: SpanPoint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundSpan:
+    """A distinct span, its rank in each of the rankings (0 = not among the prefetched), and its largest cosine."""
+
+    text: str
+    okapi_rank: int
+    plus_rank: int
+    cosine_rank: int
+    cosine: float
+    papers: list[SpanSupport]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundSpans:
+    spans: list[FoundSpan]
+    view: str
+    mean_length: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ from citewell.index.index import Index
 from citewell.index.messages import (
     evidence_search_from_message,
     evidence_to_message,
+    found_span_to_message,
     found_to_message,
     paper_point_from_message,
     paper_point_to_message,
     search_from_message,
     span_point_from_message,
     span_point_to_message,
+    span_search_from_message,
 )
 from citewell.index.points import SCHEMA_VERSION
 from citewell.index.settings import IndexSettings
@@ -41,7 +43,7 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
 
     def __init__(self, settings: IndexSettings) -> None:
         self._store = configured_store(settings)
-        self._index = Index(self._store)
+        self._index = Index(self._store, search_threads=settings.search_threads, feed_seconds=settings.feed_seconds)
         self._open = asyncio.Event()
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -58,6 +60,7 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
         return {"store": self._index.check}
 
     async def stop(self) -> None:
+        await self._index.close()
         await self._store.close()
 
     async def _opened(self) -> Index:
@@ -86,6 +89,13 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
                 pb.PaperEvidence(cited_id=cited_id, evidence=map(evidence_to_message, pieces))
                 for cited_id, pieces in found.items()
             ]
+        )
+
+    async def SearchSpans(self, request: pb.SearchSpansRequest, context: Any) -> pb.SearchSpansResponse:
+        index = await self._opened()
+        found = await index.search_spans(span_search_from_message(request))
+        return pb.SearchSpansResponse(
+            spans=map(found_span_to_message, found.spans), index_view=found.view, mean_span_length=found.mean_length
         )
 
     async def Upsert(self, request: pb.UpsertRequest, context: Any) -> pb.UpsertResponse:

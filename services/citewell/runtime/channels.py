@@ -32,6 +32,7 @@ IDEMPOTENT = {
     "citewell.index.v1.IndexService": (
         "Search",
         "SearchEvidence",
+        "SearchSpans",
         "Upsert",
         "GetPapers",
         "ListPapers",

@@ -242,7 +242,7 @@ class SearchEvidenceRequest(_message.Message):
 
     @_builtins.property
     def lexical(self) -> _terms_pb2.LexicalQuery:
-        """Words count beside the vector: cosine + lexical.weight · lexical score of the context. Its mean_length is of contexts where set; 0 = the store's own."""
+        """Words count beside the vector: cosine + lexical.weight · lexical score of the context. Of each paper the 64 contexts nearest to the vector are compared. Its mean_length is of contexts; 0 = the mean of those compared."""
 
     def __init__(
         self,

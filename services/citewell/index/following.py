@@ -1,0 +1,76 @@
+"""Keeps a copy in memory up to date: loads all points of a set, then follows the set's change feed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from citewell.index.points import Point
+from citewell.index.store import Points
+from citewell.runtime import telemetry
+
+_PAGE = 500
+_RETRY_SECONDS = 1.0
+
+_loads = telemetry.meter.create_histogram("citewell_index_load.duration", unit="s", description="Time to load a copy")
+
+
+class Follower:
+    """Hands all points, and later their new versions, to `put`, one call at a time."""
+
+    def __init__(
+        self,
+        what: str,
+        points: Points,
+        parts: tuple[str, ...],
+        put: Callable[[Sequence[Point]], Awaitable[None]],
+        feed_seconds: float,
+    ) -> None:
+        self._what, self._points, self._parts, self._put = what, points, parts, put
+        self._feed_seconds = feed_seconds
+        self._following, self._number, self._followed = asyncio.Lock(), 0, 0.0
+        self.loaded = asyncio.Event()
+        """Set once the copy is complete."""
+        self._loading = asyncio.create_task(self._load())
+
+    async def _load(self) -> None:
+        started, count = time.monotonic(), 0
+        while not self.loaded.is_set():
+            try:
+                # What is written meanwhile is in the feed from here on.
+                number, start, count = await self._points.change_number(), None, 0
+                while True:
+                    page = await self._points.page(start, _PAGE, vectors=self._parts)
+                    if page.points:
+                        await self._put(page.points)
+                    count += len(page.points)
+                    start = page.next_id
+                    if start is None:
+                        break
+                self._number = number
+                self.loaded.set()
+            except Exception as error:  # any: the store goes on answering, and is read again
+                telemetry.logger.warning("loading a copy failed", of=self._what, why=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+        seconds = time.monotonic() - started
+        _loads.record(seconds)
+        telemetry.logger.info("copy loaded", of=self._what, points=count, seconds=round(seconds, 3))
+
+    async def follow(self) -> None:
+        """Takes in all that was written until now."""
+        async with self._following:
+            changes = await self._points.changes(self._number)
+            if changes.ids:
+                await self._put(await self._points.read(changes.ids, self._parts))
+            self._number, self._followed = changes.number, time.monotonic()
+
+    async def follow_if_due(self) -> None:
+        """Asks the store for news unless it was asked within the seconds allowed."""
+        due = time.monotonic() - self._followed >= self._feed_seconds
+        if due and await self._points.change_number() != self._number:
+            await self.follow()
+
+    async def close(self) -> None:
+        self._loading.cancel()
+        await asyncio.gather(self._loading, return_exceptions=True)

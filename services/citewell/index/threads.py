@@ -1,0 +1,45 @@
+"""Threads for a copy in memory: readers side by side, a writer alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import faiss
+
+
+class CopyThreads:
+    """FAISS and NumPy release the GIL in long operations, so threads help."""
+
+    def __init__(self, count: int) -> None:
+        # FAISS uses one thread a search: spread over busy cores, a search waits for its slowest part.
+        self._executor = ThreadPoolExecutor(count, "search", initializer=partial(faiss.omp_set_num_threads, 1))
+        self.helper = ThreadPoolExecutor(count, "cosines", initializer=partial(faiss.omp_set_num_threads, 1))
+        self._count, self._permits = count, asyncio.Semaphore(count)
+
+    async def run(self, work: Callable[..., Any], *args: Any) -> Any:
+        async with self._permits:
+            return await self._in_thread(work, *args)
+
+    async def run_alone(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Must not be called by two at once: each would wait for permits that the other holds."""
+        async with contextlib.AsyncExitStack() as held:
+            for _ in range(self._count):
+                await held.enter_async_context(self._permits)
+            return await self._in_thread(work, *args)
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        running = asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *args))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])  # cancellation does not stop the thread: hold the permit until it ends
+            raise
+
+    def shutdown(self) -> None:
+        self._executor.shutdown()
+        self.helper.shutdown()
