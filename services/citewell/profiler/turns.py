@@ -1,4 +1,4 @@
-"""Who may use what serves few at a time: who has least left to do goes first, among equals who came first."""
+"""A priority semaphore for threads: shortest remaining work first, then first come."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 
 class Turns:
-    """Hands out turns to threads.
+    """Limits how many threads compute at once, and admits the one with the shortest remaining work first.
 
-    Shared out evenly, n equal pieces of work would all be done when the last is; one after another they are done in
-    half the time on average, and a short piece need not wait for a long one.
+    If n equal jobs share the cores, all of them end when the last one does. One after another they end after half that
+    time on average, and a short job does not wait for a long one.
     """
 
     def __init__(self, places: int = 1) -> None:
-        """`places`: how many may have a turn at a time."""
+        """`places`: how many threads may have a turn at the same time."""
         self._free = places
         self._changed = threading.Condition()
         self._waiting: list[tuple[int, int]] = []
@@ -30,7 +30,7 @@ class Turns:
 
     @contextmanager
     def turn(self, left: int) -> Iterator[None]:
-        """Waits for a turn, and has it inside; `left` = how much the caller still has to do, this turn included."""
+        """Waits for a turn and holds it in the `with` block; `left` = the caller's remaining work with this turn."""
         with self._changed:
             mine = (left, next(self._numbers))
             heapq.heappush(self._waiting, mine)
