@@ -23,7 +23,7 @@ class PaperText:
 
     @property
     def key(self) -> TextKey:
-        # A normalised text has no line break, so this is never a context's key.
+        # A normalised text has no line break, so this key can never equal a context's key.
         return _key(f"{normalise(self.title)}\n{normalise(self.abstract)}")
 
 
@@ -43,7 +43,7 @@ Text = PaperText | ContextText
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Who is cited, in which contexts, from when; still under the ids that the publisher used."""
+    """Which papers are cited in which contexts, and the date. Ids are those that the publisher used."""
 
     published: PartialDate
     text: TextKey

@@ -1,8 +1,8 @@
-"""What events do to papers and citations: the rules, worked out in memory. No SQL, no encoder.
+"""The rules by which events change papers and citations, computed in memory without SQL or an encoder.
 
-A `Batch` reads the rows its events touch through a `Reader`, applies the events one after another, and holds what must
-be written at the end. What it does to the profile sums is a signed count of contributions, so that what one event adds
-and the next takes away costs nothing.
+A `Batch` reads the rows that its events touch through a `Reader`, applies the events one after another, and collects
+the rows to write. Changes to the profile sums are collected as signed counts of contributions: an addition and its
+removal in the same batch cancel out before anything is computed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_FACTS = Facts(UNKNOWN_DATE, b"", {}, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one event."""
+    """What applying one event did."""
 
     outcome: Outcome
     event_id: str
@@ -41,12 +41,13 @@ class Result:
     reason: str = ""
     message: str = ""
     effect: str = ""
-    """The event whose marks this one waits for: itself, or the one that did the same or more before."""
+    """The event is searchable when the marks of this event are gone: its own id if it was applied, else the id of the
+    last event that was applied to the paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaperState:
-    """A row of the ledger; revision 0 is a stub: cited, but told by nobody yet."""
+    """A row of the ledger. Revision 0 means a stub: a paper that is cited, but not published yet."""
 
     id: str
     revision: int = 0
@@ -60,7 +61,7 @@ class PaperState:
 
     @property
     def known(self) -> bool:
-        """Published at some time, so that it has a text and a point in the index."""
+        """Whether the paper was ever published: then it has a text, and a point in the index."""
         return self.body_revision > 0
 
 
@@ -75,12 +76,12 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One (citing, cited) pair; stays, without a contribution, when the citation is removed."""
+    """One (citing, cited) pair. When the citation is removed, the edge stays without a contribution."""
 
     contribution: Contribution | None
     revision: int
     day: int
-    """The citing paper's last possible day, 0 = unknown: decides at an as-of boundary inside its year."""
+    """The citing paper's last possible day, 0 = unknown. Compared with as-of dates in the same year."""
     gone: frozenset[TextKey] = frozenset()
     """Contexts of earlier revisions: their spans stay in the index as tombstones."""
 
@@ -94,11 +95,11 @@ class Mark:
     version: int
     event_id: str
     bulk: bool = False
-    """Of a load, which may wait while single events are projected."""
+    """Made by a load: single events are projected first."""
 
 
 class Reader(Protocol):
-    """What the rules need to know of the ledger."""
+    """What the rules read from the ledger."""
 
     def papers(self, ids: Iterable[str]) -> Mapping[str, PaperState]:
         """The rows that exist."""
@@ -110,18 +111,18 @@ class Reader(Protocol):
         """Of the newest publication of a known paper."""
 
     def claims(self, aliases: Iterable[str]) -> Mapping[str, frozenset[str]]:
-        """Alias → the papers that say it is theirs."""
+        """Alias → the papers that list it among their external ids."""
 
     def citing(self, cited: str) -> Iterable[str]:
-        """The papers with a present edge to this one. Asked only when an id changes its meaning."""
+        """The papers with a present edge to this one. Needed only when an id starts to mean another paper."""
 
     def claims_may_change(self) -> None:
-        """Told before an id may change its meaning; raises when that must not happen in this transaction."""
+        """Called before an id may start to mean another paper; raises where this transaction does not allow it."""
 
 
 @dataclass(frozen=True)
 class SourcedEvent:
-    """An event, and where in the log it was read; None when it was loaded from a file."""
+    """An event and its place in the log; no place if it was loaded from a file."""
 
     event: Event
     position: LogPosition | None = None
@@ -132,7 +133,7 @@ class SourcedEvent:
 
     @cached_property
     def problem(self) -> InvalidPublication | None:
-        """Why it can never be applied."""
+        """Why the event can never be applied; None if it can."""
         try:
             validate(self.body)
         except InvalidPublication as error:
@@ -149,7 +150,7 @@ class SourcedEvent:
 
     @property
     def texts(self) -> dict[TextKey, Text]:
-        """Every text of it that has a vector."""
+        """Every text of the event that gets a vector."""
         return self._told[1]
 
     @cached_property
@@ -159,12 +160,12 @@ class SourcedEvent:
         return read_facts(self.body)
 
     def dead(self, reason: str, error: Exception) -> Result:
-        """The result of what can never be applied."""
+        """The result of an event that can never be applied."""
         return Result(Outcome.DEAD, self.event.event_id, self.position, reason, str(error))
 
 
 def outcome_of(state: PaperState, told: SourcedEvent) -> Outcome:
-    """What "the newest valid revision wins, in any arrival order" means for this one."""
+    """Whether the event is new, repeated or too old: the newest valid revision wins, in any order of arrival."""
     if told.body.revision < state.revision:
         return Outcome.SUPERSEDED
     if told.body.revision > state.revision:
@@ -175,7 +176,7 @@ def outcome_of(state: PaperState, told: SourcedEvent) -> Outcome:
 
 
 class RevisionConflict(Exception):
-    """The same revision of a paper was told before, with other content."""
+    """The same revision of a paper was published before with other content."""
 
     def __init__(self, paper_id: str, revision: int) -> None:
         super().__init__(
@@ -185,7 +186,7 @@ class RevisionConflict(Exception):
 
 
 def contributions(facts: Facts, resolve: Mapping[str, str]) -> dict[str, Contribution]:
-    """What a paper adds to each one it cites; several ids of one paper are one."""
+    """What a paper adds to each paper it cites. References to one paper by several ids are merged."""
     merged: dict[str, set[TextKey]] = {}
     for source, keys in facts.contexts.items():
         merged.setdefault(resolve[source], set()).update(keys)
@@ -199,26 +200,27 @@ class Batch:
 
     reader: Reader
     dead: frozenset[str] = frozenset()
-    """Events among these that were recorded as dead before."""
+    """Ids of the batch's events that were recorded as dead before."""
     papers: dict[str, PaperState] = field(default_factory=dict)
-    """Every paper looked at, as it is now."""
+    """Every paper read so far, in its present state."""
     changed_papers: set[str] = field(default_factory=set)
     bodies: dict[str, Publication] = field(default_factory=dict)
-    """New newest publications."""
+    """Publications that became the newest of their papers."""
     edges: dict[str, dict[str, Edge]] = field(default_factory=dict)
     changed_edges: set[tuple[str, str]] = field(default_factory=set)
     claimed: set[tuple[str, str]] = field(default_factory=set)
-    """(alias, paper) to add; and to take away, below."""
+    """(alias, paper) pairs to add."""
     disclaimed: set[tuple[str, str]] = field(default_factory=set)
+    """(alias, paper) pairs to remove."""
     net: Counter[tuple[str, Contribution]] = field(default_factory=Counter)
-    """(cited, contribution) → how often it is added (or, negative, taken away)."""
+    """(cited, contribution) → how often it is added; negative: how often it is removed."""
     marks: list[Mark] = field(default_factory=list)
     _claims: dict[str, frozenset[str]] = field(default_factory=dict)
     _facts: dict[str, Facts] = field(default_factory=dict)
 
     def prefetch(self, events: Sequence[SourcedEvent]) -> None:
-        """Reads at once what these events will look at one by one."""
-        events = [told for told in events if not told.problem]  # what is invalid may not even be readable
+        """Reads all rows that these events need with a few queries."""
+        events = [told for told in events if not told.problem]  # an invalid event's facts may not be readable
         ids = {told.body.paper_id for told in events}
         sources = {source for told in events for source in told.facts.contexts}
         edges = self.reader.edges(ids)
@@ -229,7 +231,7 @@ class Batch:
         self.papers = {paper_id: papers.get(paper_id) or PaperState(paper_id) for paper_id in touched}
 
     def apply(self, told: SourcedEvent) -> Result:
-        """Applies one event, or says why it never can be."""
+        """Applies one event; the result is DEAD with a reason if it can never be applied."""
         if told.problem:
             return told.dead(f"INVALID_{told.problem.field.split('[')[0].upper()}", told.problem)
         state = self._paper(told.body.paper_id)
@@ -245,9 +247,9 @@ class Batch:
             and told.body.revision > state.body_revision
             and told.event.event_id not in self.dead
         ):
-            # An older revision that comes after the retraction is superseded, yet it is the newest text we have: kept,
-            # so that the same events in another order end in the same state. Not so one that was found dead: it once
-            # contradicted the same revision, and must stay without effect when it comes again.
+            # An older revision that arrives after the retraction is superseded. Its text is kept all the same, because
+            # it is the newest text: the same events in another order must end in the same state. The exception is an
+            # event recorded as dead: it contradicted a revision before, and must stay without effect when repeated.
             self._accept_body(state, told, told.body)
         effect = told.event.event_id if outcome is Outcome.APPLIED else self._paper(state.id).last_event
         return Result(outcome, told.event.event_id, told.position, effect=effect)
@@ -289,13 +291,13 @@ class Batch:
         self._derive(sorted({state.id, *citing}), told)
 
     def _derive(self, citing: list[str], told: SourcedEvent) -> None:
-        """Brings the edges of these papers in line with their facts, and marks what that touches."""
+        """Updates the edges of these papers from their facts, and marks every object that changes."""
         touched: dict[str, set[Kind]] = {told.body.paper_id: {Kind.PAPER}}
         for paper_id in citing:
             for cited in self._derive_edges(paper_id):
                 touched.setdefault(cited, set()).add(Kind.PAPER)
-            # Also when no edge changed: spans carry the paper's revision, and are hidden with it. The paper's own point
-            # goes along, so that it never shows an older version than the ledger's.
+            # Spans carry the paper's revision and are hidden with it, so they are marked even if no edge changed. The
+            # paper's own point is marked too: its version must not stay behind the ledger's.
             if self._edges(paper_id):
                 touched.setdefault(paper_id, {Kind.PAPER}).add(Kind.SPANS)
         for paper_id in sorted(touched):
@@ -309,7 +311,7 @@ class Batch:
                 ]
 
     def _derive_edges(self, citing: str) -> Iterable[str]:
-        """The cited papers whose sums change."""
+        """Updates one paper's edges; yields the cited papers whose sums change."""
         state, edges = self._paper(citing), self._edges(citing)
         new: dict[str, Contribution] = {}
         day = 0
@@ -334,14 +336,14 @@ class Batch:
             yield cited
 
     def _resolve(self, names: Iterable[str]) -> dict[str, str]:
-        """Which paper each id means now: itself when published, else the paper that claims it as another id."""
+        """Which paper each id means now: the published paper of that id, else the paper that claims it as an alias."""
         return {
             name: min(papers) if papers and not self._paper(name).known else name
             for name, papers in self._claimed_by(names).items()
         }
 
     def _claimed_by(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Which papers say that each id is theirs."""
+        """Which papers claim each id as an alias."""
         names = set(names)
         if unknown := names - self._claims.keys():
             found = self.reader.claims(unknown)
@@ -358,7 +360,7 @@ class Batch:
         self._claims[name] = by
 
     def _citing(self, cited: str) -> set[str]:
-        """Those the ledger knew, corrected by what this batch did."""
+        """The citing papers in the ledger, corrected by this batch's changes."""
         return {
             citing
             for citing in {*self.reader.citing(cited), *(citing for citing, to in self.changed_edges if to == cited)}
