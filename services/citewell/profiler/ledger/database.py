@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL behind one face: transactions that lock before they read, migrations, errors in our words."""
+"""SQLite and PostgreSQL behind one interface: transactions that lock before reading, migrations, errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 
 class Conflict(Unavailable):
-    """Another process was in the way; the same transaction works when tried again."""
+    """Another process held a lock; the same transaction works when it is repeated."""
 
     default_reason = "LEDGER_BUSY"
 
@@ -59,12 +59,12 @@ class Database:
                 reason="LEDGER_URL",
             ) from None
         self._spelled: dict[tuple[str, str], Any] = {}
-        # SQLite has one writer; waiting here is fair and quick, its own busy handler sleeps.
+        # SQLite allows one writer. Threads wait for this lock, as SQLite's own busy handler sleeps and is not fair.
         self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
 
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:
-        """A transaction that changes the ledger. `alone` keeps out every other one: for changes to views and ids."""
+        """A transaction that changes the ledger. `alone` excludes all others: for changes to views and aliases."""
         with self._writer, _in_our_words(), self._engine.connect() as connection:
             connection = connection.execution_options(citewell_write=True)
             with connection.begin():
@@ -75,7 +75,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees the ledger as it stood at one moment."""
+        """A read transaction: all its reads see the same state of the ledger."""
         with _in_our_words(), self._engine.connect() as connection:
             if not self.is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -83,11 +83,11 @@ class Database:
                 yield connection
 
     def insert_missing(self, connection: Connection, table: sa.Table, rows: Rows) -> None:
-        """Inserts the rows whose keys are not there; the first writer wins."""
+        """Inserts the rows whose keys do not exist yet; existing rows stay as they are."""
         self._write(connection, (table.name, "missing"), lambda: self.insert(table).on_conflict_do_nothing(), rows)
 
     def upsert(self, connection: Connection, table: sa.Table, rows: Rows, where: Any = None) -> None:
-        """Inserts whole rows, or replaces those whose keys are there (and meet `where`)."""
+        """Inserts whole rows; replaces existing ones with the same keys (if they meet `where`)."""
 
         def statement() -> Any:
             insert = self.insert(table)
@@ -100,8 +100,8 @@ class Database:
     def _write(
         self, connection: Connection, name: tuple[str, str], statement: Callable[[], sa.Insert], rows: Rows
     ) -> None:
-        """Executes a statement for whole rows. Spelled once and given to the driver as it is: to spell it, and to
-        prepare each row for a driver that takes it as it stands, costs more than to execute it.
+        """Executes a statement for whole rows. It is compiled once and passed to the driver directly, because
+        SQLAlchemy's compilation and row processing cost more than the execution.
         """
         if not rows:
             return
@@ -116,7 +116,7 @@ class Database:
         connection.exec_driver_sql(spelled.string, told)
 
     def insert(self, table: sa.Table) -> Any:
-        """INSERT … ON CONFLICT, which both engines spell alike."""
+        """An INSERT that takes ON CONFLICT, which both engines write in the same way."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     def close(self) -> None:
@@ -167,13 +167,13 @@ def _scripts() -> tuple[Config, ScriptDirectory]:
 def select_in(
     connection: Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], wanted: Iterable[Any]
 ) -> Iterator[sa.Row[Any]]:
-    """The query's rows whose column is one of the values wanted, however many these are."""
+    """The query's rows whose column has one of the wanted values; any number of values."""
     for some in chunks(sorted(set(wanted))):
         yield from connection.execute(query.where(column.in_(some))).all()
 
 
 def chunks(items: Sequence[Item], size: int = PARAMETERS) -> Iterator[Sequence[Item]]:
-    """The items in runs of at most `size`."""
+    """The items in slices of at most `size`."""
     for at in range(0, len(items), size):
         yield items[at : at + size]
 

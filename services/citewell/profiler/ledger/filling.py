@@ -79,7 +79,7 @@ def _count_texts(database: Database, lexicon: Lexicon) -> None:
     with database.reading() as connection:
         query = sa.select(bodies.c.paper_id).where(bodies.c.paper_id > lexicon.counted_to)
         papers = list(connection.scalars(query.order_by(bodies.c.paper_id).limit(PAPERS_COUNTED)))
-        # A revision that comes meanwhile brings the terms of its own texts.
+        # A revision that arrives meanwhile brings the terms of its own texts.
         told = LedgerRows(connection).bodies(papers).values()
     texts = {key: text for body in told for key, text in read_facts(body)[1].items()}
     with database.writing() as connection:
@@ -89,7 +89,7 @@ def _count_texts(database: Database, lexicon: Lexicon) -> None:
 
 def _count_said(database: Database, lexicon: Lexicon) -> None:
     with database.writing(alone=True) as connection:
-        if read_lexicon(connection) != lexicon:  # another process was here
+        if read_lexicon(connection) != lexicon:  # another process has done this step
             return
         cited = _cited_after(connection, lexicon.counted_to, PAPERS_COUNTED)
         replace_said_terms(database, connection, cited, said_terms_from_edges(connection, cited))
@@ -106,7 +106,7 @@ def _cited_after(connection: Connection, paper_id: str, limit: int) -> list[str]
 def _encode_some(database: Database, encoders: Encoders, model: Model) -> None:
     with database.reading() as connection:
         papers = _encode_marks(connection, model.hash)
-        # Read now, and encoded even if the paper is revised meanwhile: the revision brings its own vectors.
+        # These texts are encoded even if a paper is revised meanwhile: the revision brings its own vectors.
         bodies = LedgerRows(connection).bodies(papers)
         texts = {key: text for body in bodies.values() for key, text in read_facts(body)[1].items()}
         known = stored_keys(connection, model.hash, texts)
@@ -129,7 +129,7 @@ def _encode_marks(connection: Connection, model: str) -> list[str]:
 def _sum_some(database: Database, model_hash: str) -> None:
     with database.writing(alone=True) as connection:
         model = next((model for model in read_models(connection) if model.hash == model_hash), None)
-        if model is None or model.state != "SUMMING":  # another process was here
+        if model is None or model.state != "SUMMING":  # another process has finished the model, or it was dropped
             return
         cited = _cited_after(connection, model.summed_to, PAPERS_SUMMED)
         # A model that fell behind has sums of an older state, also of papers that nobody cites any more.

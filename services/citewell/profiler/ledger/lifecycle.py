@@ -1,4 +1,4 @@
-"""How views begin, take over and end."""
+"""The life cycle of views: registered, filled, served, dropped."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def open_ledger(
         serving = next((view for view in read_views(connection) if view.serving), None)
     if serving is None:
         with database.writing(alone=True) as connection:
-            views = read_views(connection)  # another process may have been quicker
+            views = read_views(connection)  # another process may have registered the first view meanwhile
             serving = views[0] if views else _first_view(database, connection, encoder, weights, form, new_name)
     require_encoder(serving, encoder)
     if (serving.weights, serving.form) != (weights, form):
@@ -171,13 +171,13 @@ def try_switch(database: Database, name: str) -> tuple[View, str] | None:
 
 
 def retire_view(database: Database, name: str) -> None:
-    """Nothing is projected into the view any more, so that the index may drop it."""
+    """Stops the projection into the view, so that the index can drop it."""
     with database.writing(alone=True) as connection:
         if named_view(connection, name).serving:
             raise FailedPrecondition(f"view {name!r} is served; switch to another one first", reason="VIEW_SERVING")
         others = [view for view in read_views(connection) if view.projected and view.name != name]
         if not any(view.serving or view.switch_when_complete for view in others):
-            # After a restore the served view is of the old epoch, and this one is to take over.
+            # After a restore the served view belongs to the old epoch, and this view must replace it.
             raise FailedPrecondition(
                 f"view {name!r} is the only one to take over from the served one, which is of an older epoch: "
                 "switch to another one first",
@@ -187,12 +187,13 @@ def retire_view(database: Database, name: str) -> None:
 
 
 def forget_view(database: Database, name: str) -> None:
-    """The end of a retired view, and of its model's sums when no other view has them. Text vectors stay: they are true
-    for whoever asks again.
+    """Deletes a retired view, and its model's sums if no other view uses the model.
+
+    Text vectors stay: they are needed again if the model ever comes back.
     """
     with database.writing(alone=True) as connection:
         model = next((view.model.hash for view in read_views(connection) if view.name == name), None)
-        if model is None:  # another process was quicker
+        if model is None:  # another process has deleted it
             return
         connection.execute(sa.delete(schema.marks).where(schema.marks.c.view == name))
         connection.execute(sa.delete(schema.views).where(schema.views.c.name == name))

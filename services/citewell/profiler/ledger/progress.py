@@ -1,4 +1,4 @@
-"""What became of events: their outcomes, and how far each partition of the log is applied and searchable."""
+"""The outcomes of events, and how far each partition of the log is applied and searchable."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ OFFSETS_AT_ONCE = 1000
 
 
 def record(database: Database, connection: Connection, results: Iterable[Result]) -> None:
-    """Keeps each event's first outcome, and where in the log it was. A dead one that is applied after all is alive.
+    """Stores each event's outcome and its place in the log.
 
-    What was loaded from a file is not in the log; nobody asks for it.
+    The first outcome is kept, with one exception: a later APPLIED overwrites DEAD. Events loaded from a file have no
+    place in the log; only dead ones of them are stored.
     """
     results = [result for result in results if result.position or result.outcome is Outcome.DEAD]
     rows = [
@@ -59,7 +60,7 @@ def event_state(connection: Connection, key: str | LogPosition) -> EventState:
 
 
 def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> dict[str | LogPosition, EventState]:
-    """The state of each event; for many at the cost of one.
+    """The state of each event, read with a fixed number of queries.
 
     No event is searchable while the serving view is incomplete: after a restore nothing is projected into it, and an
     index that lost its data lacks papers whose marks are long gone.
@@ -132,7 +133,7 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
     table, sources = schema.positions, schema.sources
     database.insert_missing(connection, table, [{"log_id": log_id, "log_partition": partition, "applied": 0}])
     here = sa.and_(table.c.log_id == log_id, table.c.log_partition == partition)
-    # Locked before the sources are read: whoever comes second sees what the first one inserted.
+    # Locked before the sources are read, so that the second of two transactions sees the first one's rows.
     start = end = connection.execute(sa.select(table.c.applied).where(here).with_for_update()).scalar_one()
     query = (
         sa.select(sources.c.log_offset)
@@ -153,7 +154,7 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
 
 
 def event_name(event_id: str, position: LogPosition | None) -> str:
-    """The event's id; a record that has none, or cannot be read, goes by its place in the log."""
+    """The event's id; a record without a usable id is named by its place in the log."""
     if event_id and event_id.isprintable():
         return event_id
     if position is None:

@@ -1,4 +1,4 @@
-"""Rows to states and back: what `rules.Batch` reads, and what it leaves to be written."""
+"""Translates between database rows and the states of `rules.Batch`: reading before, writing after."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ KEY_BYTES = 32
 
 
 class NeedsAlone(Exception):
-    """An id changes its meaning: the transaction must be the only one."""
+    """An id starts to mean another paper: the transaction must be repeated with exclusive access."""
 
 
 class LedgerRows:
     """The `Reader` of one transaction."""
 
     def __init__(self, connection: Connection, *, alone: bool = True, locked: frozenset[str] | None = None) -> None:
-        """`locked`: the only papers that may be looked at, None = all."""
+        """`locked`: the papers whose rows are locked, the only ones that may be read; None = all."""
         self._connection, self._alone, self._locked = connection, alone, locked
 
     def papers(self, ids: Iterable[str]) -> dict[str, PaperState]:
@@ -64,7 +64,7 @@ class LedgerRows:
         return read_facts(self.bodies([paper_id])[paper_id])[0]
 
     def bodies(self, ids: Iterable[str], *, contexts: bool = True) -> dict[str, Publication]:
-        """The newest publications; without contexts what is left is cheap."""
+        """The newest publications; without contexts they are read faster."""
         table = schema.bodies
         found: dict[str, Publication] = {}
         for row in select_in(self._connection, sa.select(table), table.c.paper_id, ids):
@@ -92,7 +92,7 @@ class LedgerRows:
 
 
 def contribution_of(row: Any) -> Contribution:
-    """What a present edge row adds."""
+    """The contribution of a row of a present edge."""
     return Contribution(row.year, row.text_key, split_keys(row.context_keys))
 
 
@@ -101,7 +101,7 @@ def split_keys(joined: bytes) -> tuple[TextKey, ...]:
 
 
 def write_batch(database: Database, connection: Connection, batch: Batch, views: Sequence[str]) -> None:
-    """Writes what a batch changed, but for the sums."""
+    """Writes all changes of a batch except those to the sums."""
     database.upsert(
         connection,
         schema.papers,

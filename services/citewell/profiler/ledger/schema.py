@@ -6,10 +6,10 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Larg
 
 metadata = MetaData()
 
-# Compared byte by byte in both engines, as Python compares: rows are locked, and ranges walked, in one order.
+# Compared byte by byte in both engines, as Python does: rows are locked, and ranges read, in the same order everywhere.
 Id = Text().with_variant(Text(collation="C"), "postgresql")
 
-# sqlite_with_rowid=False: rows small enough to live in the primary key's own tree.
+# sqlite_with_rowid=False stores small rows in the primary key's tree, which saves a second look-up.
 
 meta = Table(
     "meta",
@@ -19,7 +19,7 @@ meta = Table(
     sqlite_with_rowid=False,
 )
 
-# Kept narrow: a citation changes the cited paper's row, whose texts it must not rewrite.
+# Without texts: each citation changes the cited paper's row, and must not rewrite its texts.
 papers = Table(
     "papers",
     metadata,
@@ -34,7 +34,7 @@ papers = Table(
     sqlite_with_rowid=False,
 )
 
-# The newest publication as it was told, without its vectors: citewell.types.v1.Publication.
+# The newest publication as it was published, without its vectors: citewell.types.v1.Publication.
 bodies = Table(
     "bodies",
     metadata,
@@ -164,7 +164,7 @@ views = Table(
     # Serve it as soon as it is complete.
     Column("switch_when_complete", Boolean, nullable=False),
     Column("request_id", Text, nullable=False),
-    # Counts up, so that views are listed in the order in which they came.
+    # A sequence number: views are listed in the order of their registration.
     Column("created", BigInteger, nullable=False),
     # How its bags of words are made; no lexicon: its points have none (a view of schema 0001).
     Column("lexicon", Text, nullable=False, server_default=""),
@@ -184,9 +184,9 @@ marks = Table(
     Column("kind", Id, primary_key=True),
     Column("object", Id, primary_key=True),
     Column("version", BigInteger, primary_key=True),
-    # Empty: not made by an event (a rebuild, a repair).
+    # Empty: made by a rebuild, a refill or a repair, not by an event.
     Column("event", Id, nullable=False),
-    # Of a load, a rebuild or a repair: single events go first.
+    # Made by a load, a rebuild or a repair: marks of single events are projected first.
     Column("bulk", Boolean, nullable=False),
     Index("marks_by_event", "view", "event"),
     Index("marks_in_turn", "view", "bulk", "kind", "object"),
@@ -209,7 +209,7 @@ events = Table(
     Column("outcome", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("message", Text, nullable=False),
-    # The event whose marks this one waits for: itself, or the one that did the same or more before.
+    # This event is searchable when the marks of that event are gone: itself, or the last one applied to the paper.
     Column("effect", Id, nullable=False),
     Index("events_by_effect", "effect"),
     sqlite_with_rowid=False,

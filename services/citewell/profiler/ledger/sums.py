@@ -1,4 +1,4 @@
-"""Text vectors and per-year sums in the ledger: fixed point in, fixed point out, exact in between."""
+"""Text vectors and per-year sums in the ledger, in fixed point, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ YearSums = dict[tuple[str, int], ProfileSums]
 
 
 class VectorsMissing(Exception):
-    """Texts that a model should have encoded before the transaction."""
+    """Texts lack a vector of a model: they must be encoded before the transaction is repeated."""
 
 
 def read_vectors(connection: Connection, model: str, keys: Iterable[TextKey]) -> dict[TextKey, Fixed]:
@@ -59,7 +59,7 @@ def write_vectors(database: Database, connection: Connection, model: str, vector
 def year_sums_of(
     net: Mapping[tuple[str, Contribution], int], vectors: Mapping[TextKey, Fixed], dimension: int
 ) -> YearSums:
-    """What these signed contributions come to, per cited paper and citing year."""
+    """The sums of these signed contributions, per cited paper and citing year."""
     groups = {(cited, contribution.year): None for cited, contribution in net}
     position = {group: number for number, group in enumerate(groups)}
     total = ProfileSums.zero(dimension, len(groups))
@@ -73,7 +73,7 @@ def year_sums_of(
 
 
 def add_to_year_sums(database: Database, connection: Connection, model: str, added: YearSums) -> None:
-    """Adds to the stored sums; rows of papers that nobody cites any more go."""
+    """Adds to the stored sums; deletes rows whose count becomes zero."""
     kept, gone = [], []
     stored = read_year_sums(connection, model, added)
     for cited, year in sorted(added):
@@ -100,7 +100,7 @@ def add_to_year_sums(database: Database, connection: Connection, model: str, add
 def replace_year_sums(
     database: Database, connection: Connection, model: str, cited: Iterable[str], sums: YearSums
 ) -> None:
-    """Puts these in the place of all sums of the cited papers."""
+    """Replaces all sums of the cited papers."""
     table = schema.year_sums
     for some in chunks(sorted(set(cited))):
         connection.execute(sa.delete(table).where(table.c.model == model, table.c.cited.in_(some)))
@@ -113,8 +113,8 @@ def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[st
     found: YearSums = {}
     mark = "?" if connection.dialect.positional else "%s"
     for some in chunks(sorted(groups), 400):
-        # A join with the list: SQLite looks up (cited, year) IN (…) by its first column alone. As plain text: a list of
-        # another length is another statement, which takes longer to spell from objects than to execute.
+        # A join, because SQLite uses only the first column of the key for (cited, year) IN (…). Written as plain SQL,
+        # because compiling a SQLAlchemy statement for each length of the list takes longer than executing it.
         wanted = ", ".join([f"({mark}, {mark})"] * len(some))
         rows = connection.exec_driver_sql(
             f"WITH wanted (cited, year) AS (VALUES {wanted}) SELECT s.* FROM wanted JOIN year_sums AS s "
@@ -126,7 +126,7 @@ def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[st
 
 
 def sums_from_edges(connection: Connection, model: str, dimension: int, cited: Iterable[str]) -> YearSums:
-    """What the sums of these papers should be: built afresh from every citation."""
+    """The sums of these papers, computed again from all their citations."""
     edges = schema.edges
     found: YearSums = {}
     net: Counter[tuple[str, Contribution]] = Counter()
@@ -137,7 +137,7 @@ def sums_from_edges(connection: Connection, model: str, dimension: int, cited: I
             found[group] = found[group] + sums if group in found else sums
         net.clear()
 
-    # All rows first: SQLite's cursor and the reads of vectors share one connection.
+    # All rows are fetched first, because the cursor and the reads of vectors share one connection.
     for row in list(select_in(connection, sa.select(edges).where(edges.c.present), edges.c.cited, cited)):
         net[row.cited, contribution_of(row)] += 1
         if len(net) == EDGES_AT_ONCE:  # a paper may be cited 100,000 times
@@ -154,7 +154,7 @@ def read_all_years(connection: Connection, model: str, cited: Iterable[str]) -> 
 
 
 def read_totals(connection: Connection, model: str, ids: Sequence[str], dimension: int) -> ProfileSums:
-    """The stored sums of each paper over all years, as a stack in the order of the ids. Each projection asks for it."""
+    """The stored sums of each paper over all years, as a stack in the order of the ids. Called for each projection."""
     table = schema.year_sums
     query = sa.select(table.c.cited, table.c.contexts, table.c.contents, table.c.count).where(table.c.model == model)
     position = {paper_id: number for number, paper_id in enumerate(ids)}
