@@ -35,7 +35,7 @@ EVERY_YEAR = -1
 
 
 class HashEncoder:
-    """Vectors drawn from a text's hash: any two texts differ, and every machine agrees."""
+    """Vectors drawn from a text's hash: different for any two texts, the same on every machine."""
 
     max_tokens = 256
     runtime = "hash"
@@ -128,7 +128,7 @@ class MemoryIndex:
 
 
 class LosingIndex:
-    """Another index, whose answers get lost when told so: the write happened."""
+    """Wraps an index. With `lose_answers`, a write succeeds but its answer is lost."""
 
     def __init__(self, index: IndexWriter) -> None:
         self._index = index
@@ -159,7 +159,7 @@ class LosingIndex:
 
 @dataclass
 class ModelPaper:
-    """What was told of one paper."""
+    """What was published about one paper."""
 
     revision: int = 0
     content: str = ""
@@ -169,7 +169,7 @@ class ModelPaper:
 
 @dataclass
 class LedgerModel:
-    """The ledger as it should be: events in, and everything else computed afresh from what they said."""
+    """The expected ledger: it stores the events' content and computes everything else from it on demand."""
 
     papers: dict[str, ModelPaper] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class Publisher:
 
 
 def bodies_of(draw: random.Random, name: str) -> list[Publication | Retraction]:
-    """Papers that cite each other: told, revised, retracted, told again, out of order, and against the rules."""
+    """Publications, revisions and retractions of papers that cite each other: out of order, repeated, some invalid."""
 
     def publication(paper: int, revision: int) -> Publication:
         cited = draw.sample(range(PAPERS), draw.randint(0, 4))
@@ -118,9 +118,9 @@ def dead_letters(client: Client) -> dict[str, str]:
 def check_effects(
     client: Client, acknowledged: list[ingestion_pb2.PublishResponse], bodies: list[Publication | Retraction], name: str
 ) -> None:
-    """Every event took effect or is a dead letter, as a plain model of the rules says."""
+    """Checks that every event took effect or is a dead letter, as a plain model of the rules says."""
     model = LedgerModel()
-    with ThreadPoolExecutor(len(acknowledged)) as askers:  # together: those who wait share the ledger's looks
+    with ThreadPoolExecutor(len(acknowledged)) as askers:  # at the same time: waiting calls share the ledger's reads
         statuses = list(askers.map(lambda response: client.settled(response.token, seconds=PATIENCE), acknowledged))
     buried = set(dead_letters(client).values())
     for response, body, status in zip(acknowledged, bodies, statuses, strict=True):
@@ -130,7 +130,8 @@ def check_effects(
             assert (status.state, status.outcome) == (ingestion_pb2.PUBLICATION_STATE_DEAD, "REVISION_CONFLICT")
         else:
             assert status.state == ingestion_pb2.PUBLICATION_STATE_SEARCHABLE, status
-            # Judged, not buried in time, and judged again: a contradiction may be merely too old by then.
+            # An event found dead may be applied again before its dead letter is written; by then a newer revision may
+            # have arrived, so that it is superseded instead.
             assert outcome != "DEAD" or status.outcome == "SUPERSEDED"
     seen = World.seen(client, name)
     shown = {key: paper for key, paper in seen.papers.items() if key.startswith(f"{name}/")}

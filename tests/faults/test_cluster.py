@@ -71,7 +71,7 @@ class Cluster:
             self.more.pop().stop(["ingestion"])
 
     def wait_for_outage(self, at_most: float = math.inf) -> None:
-        """An outage lasts as long as it lasts: the one thing here that is a matter of time alone."""
+        """Waits out an outage of a given length: the only place where time alone is waited for."""
         time.sleep(min(self.outage_seconds, at_most))
 
 
@@ -145,7 +145,7 @@ def disks_full(cluster: Cluster) -> None:
 
 
 def index_answers_lost(cluster: Cluster) -> None:
-    """What was written is written, and the profiler does not hear of it."""
+    """Writes to the index succeed, but their answers do not reach the profiler."""
     for _ in range(5):
         cluster.index_link.delay(0.2)
         time.sleep(0.3)
@@ -156,7 +156,7 @@ def index_answers_lost(cluster: Cluster) -> None:
 
 
 def workers_scaled(cluster: Cluster) -> None:
-    """One worker, then four, then two, of which none is warned."""
+    """One worker, then four, then two; the others are killed without warning."""
     for _ in range(3):
         cluster.start_worker()
     for worker in cluster.more[:2]:
@@ -164,7 +164,7 @@ def workers_scaled(cluster: Cluster) -> None:
 
 
 def worker_oversleeps(cluster: Cluster) -> None:
-    """The first worker's partitions are taken while it is stopped; then it wakes up in the middle of its work."""
+    """The first worker is stopped, loses its partitions to another one, and then goes on with its old batch."""
     cluster.start_worker()
     sleeper = cluster.stack.processes["ingestion"]
     sleeper.send_signal(signal.SIGSTOP)

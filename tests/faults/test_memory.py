@@ -57,7 +57,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 def revisions(encoder: paper_pb2.ModelInfo, first: int, count: int) -> Iterator[ingestion_pb2.PublishRequest]:
-    """The same papers told anew with other references, so that the ledger and the index hold no more than before."""
+    """New revisions of the same papers, so that the ledger and the index hold no more than before."""
     values = np.ones(encoder.dimension, "<f4").tobytes()
     for number in range(first, first + count):
         paper, revision = number % PAPERS, number // PAPERS + 1
