@@ -106,10 +106,14 @@ class World:
         found = [each for each in self.papers if each not in call.filter.excluded_ids]
         if call.field is Field.CONTENT:
             found.reverse()
-        hits = [
-            Hit(paper(each), 1 - rank / 100, 0.4, 0.2 - rank / 300, Terms.of({term_id("shown"): 0.1}))
-            for rank, each in enumerate(found)
-        ]
+        hits = []
+        for rank, each in enumerate(found):
+            score = 1 - rank / 100
+            if call.field is Field.HYBRID:  # = 0.4 + 3 · words
+                shared = Terms.of({term_id("shown"): 0.1})
+                hits.append(Hit(paper(each), score, 0.4, 0.2 - rank / 300, shared))
+            else:
+                hits.append(Hit(paper(each), score, score))
         return Hits(tuple(hits[: call.limit]), True, "view-1")
 
     async def get(self, paper_ids: Sequence[str], full: bool, seconds: float) -> Mapping[str, Paper]:

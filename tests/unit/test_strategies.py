@@ -211,24 +211,40 @@ async def test_evidence_shows_more_contexts_behind_the_span_where_more_are_asked
 async def test_global_reads_no_context_and_adds_what_the_nearest_papers_cite() -> None:
     world = World(
         papers=("p0", "p1", "p2"),
-        others=("far", "late", "unknown"),
-        cites={"p2": ("far", "stub", "draft"), "p1": ("far", "p0")},
-        scores={each: ProfileScore(0.1, 3, hybrid_score=0.1) for each in ("p0", "p1", "p2")},
+        others=("far", "unwanted", "unknown"),
+        cites={"p2": ("far", "stub", "unwanted"), "p1": ("far", "p1")},
+        scores={
+            "p0": ProfileScore(0.2, 3, 0.5, 0.3, 0.2, 0.1, 0.5),
+            "p1": ProfileScore(0.2, 3, 0.5, 0.3, 0.2, 0.1, 0.5),
+            "p2": ProfileScore(0.1, 3, 0.5, 0.3, 0.2, 0.1, 0.4),
+            "far": ProfileScore(0.1, 3, 0.5, 0.3, 0.2, 0.1, 0.4),
+            "unwanted": ProfileScore(0.9, 3, 0.5, 0.3, 0.2, 0.1, 1.2),
+        },
     )
-    world.scores["far"] = ProfileScore(0.2, 3, hybrid_score=0.9)
+    wanted = SearchFilter(published_before=BEFORE, year_from=2000, excluded_ids=frozenset(["unwanted"]))
     answer = await world.ask(
-        Query("as TARGETCIT has shown", "a draft", paper_id="draft"),
-        strategy=Strategy.GLOBAL,
-        filter=SearchFilter(published_before=BEFORE),
+        Query("as TARGETCIT has shown", "a draft", paper_id="draft"), strategy=Strategy.GLOBAL, filter=wanted, top_k=4
     )
     (((query, _), _),) = world.asked("embed")  # type: ignore[misc]
     assert query.context == ""
-    assert [call.field for call in searches(world)] == [Field.HYBRID, Field.CONTENT]
+    first, nearest = searches(world)
+    assert (first.field, first.limit) == (Field.HYBRID, 6)
+    assert nearest.field is Field.CONTENT
+    assert nearest.filter == SearchFilter(published_before=BEFORE, excluded_ids=frozenset(["draft"]))
     (((asked, _), _),) = world.asked("references")  # type: ignore[misc]
     assert asked == ("p2", "p1", "p0")
-    assert ids(answer) == ["far", "p0", "p1"]
+    # Two thirds of the nearest cite far, a third p1.
+    assert [(item.paper.id, item.score) for item in answer.items] == [
+        ("far", pytest.approx(0.4 + 2 / 3)),
+        ("p1", pytest.approx(0.5 + 1 / 3)),
+        ("p0", pytest.approx(0.5)),
+        ("p2", pytest.approx(0.4)),
+    ]
     assert not world.asked("rerank")
     assert not answer.degraded
+    parts = answer.items[0].parts
+    assert parts is not None
+    assert parts.content + parts.contexts + parts.citing + parts.words == pytest.approx(0.4 / (0.4 + 2 / 3))
 
 
 async def test_global_needs_a_title_or_an_abstract() -> None:
@@ -332,7 +348,9 @@ async def test_whatever_optional_services_fail_an_answer_keeps_to_its_request(
         for shown in item.evidence:
             assert all(0 <= match.offset < match.end <= len(shown.evidence.text) for match in shown.matches)
         if item.parts is not None:
-            assert item.parts.content + item.parts.contexts + item.parts.citing + item.parts.words == pytest.approx(1)
+            together = item.parts.content + item.parts.contexts + item.parts.citing + item.parts.words
+            assert together <= 1 + 1e-9
+            assert together == pytest.approx(1) or strategy is Strategy.GLOBAL
     for call in searches(world):
         assert call.filter.published_before == BEFORE
         assert "draft" in call.filter.excluded_ids

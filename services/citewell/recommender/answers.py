@@ -48,7 +48,10 @@ class StageScore:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Shares of a retrieval score, together 1: own text, what others said, who they are, and the words."""
+    """Shares of a retrieval score: own text, what others said, who they are, and the words.
+
+    Together they are 1; with GLOBAL the rest comes from near papers that cite the item.
+    """
 
     content: float
     contexts: float

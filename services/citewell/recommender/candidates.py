@@ -35,10 +35,15 @@ T = TypeVar("T")
 
 # With AS_OF_KNOWLEDGE, so many times the candidates are fetched before they are scored by what was known.
 KNOWLEDGE_FETCH = 3
-# GLOBAL: so many of the papers nearest to the draft say what they cite; Citeomatic found five best.
-NEAREST = 5
+# GLOBAL: so many of the papers nearest to the draft say what they cite, and the share of them that cites a paper counts
+# so much in its score. On acl's validation drafts this lifts MRR from 21 to 24 and R@20 from 26.5 to 28; Citeomatic's
+# five are a little worse.
+NEAREST = 10
+CITED_WEIGHT = 1.0
 # The most papers that these may add. Those that most of them cite come first.
 MOST_REFERENCES = 1_000
+
+NOBODY: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +71,13 @@ class CandidateSearch:
             case Strategy.EVIDENCE:
                 return await self._by_spans(run, embedding, limit, full)
             case Strategy.GLOBAL:
-                return await self._for_draft(run, embedding, limit, full)
+                return await self._for_draft(run, embedding, full)
         call = search_call(run, embedding, limit, full)
         if run.options.as_of is not AsOf.KNOWLEDGE:
             (found,) = await self._search(run, [call])
             return Found(_candidates(found.hits), found.view, found.exact)
-        wide = replace(call, limit=KNOWLEDGE_FETCH * run.options.candidates)
-        searches = await self._search(run, [wide, replace(wide, field=Field.CONTENT)])
-        papers = {hit.paper.id: hit.paper for found in searches for hit in found.hits}
-        return await self._scored(run, embedding, papers, searches)
+        searches = await self._search(run, _for_knowledge(run, call))
+        return await self._scored(run, embedding, _papers(searches), searches)
 
     async def scores(self, run: Run, embedding: Embedding, paper_ids: Collection[str]) -> Mapping[str, ProfileScore]:
         """The papers' scores, as of the date with AS_OF_KNOWLEDGE."""
@@ -99,34 +102,49 @@ class CandidateSearch:
         return await _in_served_view(run.stage("search", search))
 
     async def _scored(
-        self, run: Run, embedding: Embedding, papers: Mapping[str, Paper], searches: Sequence[Hits]
+        self,
+        run: Run,
+        embedding: Embedding,
+        papers: Mapping[str, Paper],
+        searches: Sequence[Hits],
+        cited_by: Mapping[str, float] = NOBODY,
     ) -> Found:
-        """The best k of the papers by the profiler's scores, ties by id."""
+        """The best k of the papers by the profiler's scores and by how many near papers cite them, ties by id."""
         scores = await self.scores(run, embedding, sorted(papers))
         with_words = lexical(run, embedding) is not None
-        hits = [
-            _hit(_as_known(run, papers[paper_id], score), score, with_words=with_words)
-            for paper_id, score in scores.items()
-        ]
+        hits = []
+        for paper_id, score in scores.items():
+            hit = _hit(_as_known(run, papers[paper_id], score), score, with_words=with_words)
+            hits.append(replace(hit, score=hit.score + CITED_WEIGHT * cited_by.get(paper_id, 0.0)))
         best = sorted(hits, key=lambda hit: (-hit.score, hit.paper.id))[: run.options.candidates]
         exact = all(found.exact for found in searches)
         return Found(_candidates(best), searches[0].view, exact, scores)
 
-    async def _for_draft(self, run: Run, embedding: Embedding, limit: int, full: bool) -> Found:
-        """GLOBAL: what fits the draft by profile and words, by content, and what the papers nearest by content cite."""
+    async def _for_draft(self, run: Run, embedding: Embedding, full: bool) -> Found:
+        """GLOBAL: what fits the draft by profile and words, and what the papers nearest by content cite."""
         call = search_call(run, embedding, run.options.candidates, full)
-        searches = await self._search(run, [call, replace(call, field=Field.CONTENT)])
-        papers = {hit.paper.id: hit.paper for found in searches for hit in found.hits}
-        nearest = [hit.paper.id for hit in searches[1].hits[:NEAREST]]
-        cited = await self._references.result(
+        calls = _for_knowledge(run, call) if run.options.as_of is AsOf.KNOWLEDGE else [call]
+        # Which papers may be answers does not matter for the nearest; what is too new, and the draft, may not count.
+        known = SearchFilter(call.filter.published_before, excluded_ids=frozenset(excluded_citing(run)))
+        nearby = replace(call, limit=NEAREST, field=Field.CONTENT, filter=known, full=False)
+        *searches, nearest = await self._search(run, [*calls, nearby])
+        papers = _papers(searches)
+        cited_by = await self._cited_by(run, [hit.paper.id for hit in nearest.hits])
+        others = sorted(cited_by.keys() - papers.keys(), key=lambda paper_id: (-cited_by[paper_id], paper_id))
+        if wanted := others[:MOST_REFERENCES]:
+            found = await run.stage("lookup", lambda seconds: self._papers.get(wanted, full, seconds))
+            papers |= {paper_id: paper for paper_id, paper in found.items() if call.filter.admits(paper)}
+        return await self._scored(run, embedding, papers, searches, cited_by)
+
+    async def _cited_by(self, run: Run, nearest: Sequence[str]) -> dict[str, float]:
+        """For every paper that some of the nearest cite, the share of them that does."""
+        if not nearest:
+            return {}
+        references = await self._references.result(
             run, lambda seconds: self._encoder.references(nearest, known_on(run), seconds)
         )
-        votes = Counter(each for references in (cited or {}).values() for each in references if each not in papers)
-        wanted = sorted(votes, key=lambda paper_id: (-votes[paper_id], paper_id))[:MOST_REFERENCES]
-        if wanted:
-            known = await run.stage("lookup", lambda seconds: self._papers.get(wanted, full, seconds))
-            papers |= {paper_id: paper for paper_id, paper in known.items() if call.filter.admits(paper)}
-        return await self._scored(run, embedding, papers, searches)
+        votes = Counter(cited for each in (references or {}).values() for cited in set(each))
+        return {paper_id: count / len(nearest) for paper_id, count in votes.items()}
 
     async def _by_spans(self, run: Run, embedding: Embedding, limit: int, full: bool) -> Found:
         """EVIDENCE: what others cite for spans like the query's."""
@@ -217,6 +235,16 @@ def _as_known(run: Run, paper: Paper, score: ProfileScore | None) -> Paper:
     if run.options.as_of is not AsOf.KNOWLEDGE:
         return paper
     return replace(paper, in_degree=score.in_degree if score else 0)
+
+
+def _for_knowledge(run: Run, call: SearchCall) -> list[SearchCall]:
+    """Searches by what is known today and by content, wide enough to hold the best by what was known on the date."""
+    wide = replace(call, limit=KNOWLEDGE_FETCH * run.options.candidates)
+    return [wide, replace(wide, field=Field.CONTENT)]
+
+
+def _papers(searches: Sequence[Hits]) -> dict[str, Paper]:
+    return {hit.paper.id: hit.paper for found in searches for hit in found.hits}
 
 
 def _candidates(hits: Sequence[Hit]) -> tuple[Candidate, ...]:

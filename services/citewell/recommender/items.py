@@ -77,5 +77,5 @@ class ItemMaker:
         if shares is None or candidate.score <= 0 or self._options.strategy is Strategy.EVIDENCE:
             return None
         words = self._lexical.weight * candidate.lexical_score / candidate.score if self._lexical else 0.0
-        vector = 1 - words
+        vector = candidate.profile_score / candidate.score
         return Parts(vector * shares.content_share, vector * shares.context_share, vector * shares.citing_share, words)

@@ -161,7 +161,7 @@ class Options(_message.Message):
     """0 to 20 citing contexts an item; unset = 1."""
     strategy: Global___Strategy.ValueType
     rerank: _builtins.bool
-    """Unset = true."""
+    """Unset = true. EVIDENCE and GLOBAL are never reranked."""
     rerank_depth: _builtins.int
     """Candidates the reranker reads, 1 to 1000; 0 = its default."""
     diversity: _builtins.float
@@ -364,7 +364,7 @@ Global___MatchedWord: _TypeAlias = MatchedWord  # noqa: Y015
 
 @_typing.final
 class ScoreParts(_message.Message):
-    """Shares of the retrieval score, together 1: the item's own text, what others said (as a vector), who they are, and the words. Unset with EVIDENCE."""
+    """Shares of the retrieval score, together 1: the item's own text, what others said (as a vector), who they are, and the words. With GLOBAL the rest up to 1 comes from near papers that cite the item. Unset with EVIDENCE."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
