@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from citewell.lab.commands.ilciter import ilciter
 from citewell.lab.commands.options import (
     DEFAULT_CACHE,
     SEED,
@@ -37,6 +38,7 @@ from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 app.command("rerank")(rerank)
+app.command("ilciter")(ilciter)
 app.command("served")(served)
 app.command("served-search")(served_search)
 
