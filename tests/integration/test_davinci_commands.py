@@ -6,14 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
 from citewell.cli import app
 from citewell.lab.davinci.runs import RunFolder
+from citewell.recommender.confidence import read_calibration
 from citewell.reranker.model_files import read_model_folder
+from citewell.reranker.pairs import TokenBudget
+from citewell.scholarly.queries import Strategy
 from tests.lab_sets import invented, write_lines
+from tests.tiny_models import RERANKER_CONFIG, write_tiny_davinci
 from tests.unit.davinci_world import write_encoder
 
 SETTINGS = {
@@ -64,3 +69,27 @@ def test_a_model_is_trained_evaluated_and_exported(tmp_path: Path, candidates: s
 
     citewell("export", "davinci", run, "--out", tmp_path / "served")
     assert read_model_folder(tmp_path / "served").description.budget == RunFolder(run).settings.budget
+
+
+def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "invented", *invented(96))
+    budget = TokenBudget(context=16, query_title=4, candidate=12, mentions=16, window=64)
+    model = write_tiny_davinci(tmp_path / "model", budget=budget, mentions=2)
+    vocabulary = Tokenizer.from_file(str(model / "tokenizer.json")).get_vocab_size()
+    (model / "config.json").write_text(json.dumps({**RERANKER_CONFIG, "vocab_size": vocabulary}))
+    out, page = tmp_path / "calibration.json", tmp_path / "confidence.md"
+    arguments = ("--mode", "inductive", "--cache", tmp_path / "cache", "--model", model, "--depth", 5)
+    citewell("train", "calibration", data, *arguments, "--queries", 40, "--out", out, "--page", page)
+    calibration = read_calibration(out.read_text())
+    assert [table.reranker for table in calibration.tables] == [read_model_folder(model).hash, ""]
+    assert {table.strategy for table in calibration.tables} == {Strategy.HYBRID}
+    told = page.read_text()
+    assert told.count("expected calibration error") == 2
+    assert "method1" not in told, "text of the data set"
+    assert page.with_suffix(".svg").stat().st_size > 1000
+    # An item that everything speaks for is surer than one that nothing speaks for.
+    table = calibration.tables[1]
+    likely = {"profile": 0.9, "lexical": 0.8, "margin": 0.5, "log_rank": 0.0}
+    assert table.confidence(likely) > table.confidence(
+        {"profile": 0.1, "lexical": 0.0, "margin": -1.5, "log_rank": 1.6}
+    )

@@ -122,3 +122,15 @@ def test_every_confidence_is_a_probability(signals: dict[str, Signals], weights:
     told = confidences(calibration, Strategy.HYBRID, "e1", "r1", signals)
     assert told is not None
     assert all(0 <= value <= 1 for value in told.values())
+
+
+def test_a_table_for_a_model_serves_every_runtime_of_it() -> None:
+    calibration = read(TABLE, PLAIN, {**TABLE, "reranker": "r1-fp32", "bias": 1.0})
+    for runtime in ("r1", "r1-bf16", "r1-davinci-3"):
+        table = calibration.table(Strategy.HYBRID, "e1", runtime)
+        assert table is not None
+        assert table.bias == TABLE["bias"]
+    own = calibration.table(Strategy.HYBRID, "e1", "r1-fp32")
+    assert own is not None
+    assert own.bias == 1.0
+    assert calibration.table(Strategy.HYBRID, "e1", "r2-bf16") is None

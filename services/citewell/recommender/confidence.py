@@ -52,10 +52,16 @@ class Calibration:
     tables: tuple[Table, ...] = ()
 
     def table(self, strategy: Strategy, encoder: str, reranker: str) -> Table | None:
-        """The table for answers of this kind, if there is one."""
-        for table in self.tables:
-            if (table.strategy, table.encoder, table.reranker) == (strategy, encoder, reranker):
-                return table
+        """The table for answers of this kind, if there is one.
+
+        `reranker` names the model, then what computes it ("3f2a…-bf16"). Runtimes agree to a thousandth, so a table
+        for the model serves all of them; a table may also name one.
+        """
+        model, _, _ = reranker.partition("-")
+        for named in (reranker, model):
+            for table in self.tables:
+                if (table.strategy, table.encoder, table.reranker) == (strategy, encoder, named):
+                    return table
         return None
 
 
@@ -71,8 +77,9 @@ def read_calibration(text: str) -> Calibration:
     if not isinstance(told, dict) or told.get("version") != VERSION or not isinstance(told.get("tables"), list):
         raise BadCalibration(f'it must be an object with "version": {VERSION} and a list "tables"')
     tables = tuple(_table(number, table) for number, table in enumerate(told["tables"]))
-    for number, table in enumerate(tables):
-        if Calibration(tables[:number]).table(table.strategy, table.encoder, table.reranker):
+    keys = [(table.strategy, table.encoder, table.reranker) for table in tables]
+    for number, key in enumerate(keys):
+        if key in keys[:number]:
             raise BadCalibration(f"tables[{number}] repeats the strategy, encoder and reranker of another")
     return Calibration(tables)
 

@@ -20,9 +20,10 @@ from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
 from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
-from citewell.recommender.confidence import VERSION
+from citewell.recommender.confidence import VERSION, read_calibration
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
+from citewell.scholarly.queries import Strategy
 
 SHOWN = 10
 """Items of an answer that thresholds are tried on."""
@@ -80,7 +81,7 @@ def calibration(
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
     tables = [
         {
-            "strategy": "hybrid",
+            "strategy": Strategy.HYBRID.value,
             "encoder": encoder.model_hash,
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
@@ -90,7 +91,9 @@ def calibration(
         }
         for kind, outcome in outcomes.items()
     ]
-    out.write_text(json.dumps({"version": VERSION, "tables": tables}, indent=1) + "\n", encoding="utf-8")
+    written = json.dumps({"version": VERSION, "tables": tables}, indent=1)
+    read_calibration(written)  # what the recommender would refuse is not written
+    out.write_text(written + "\n", encoding="utf-8")
     text = "\n\n".join(_told(kind, outcome) for kind, outcome in outcomes.items())
     console.print(Markdown(text))
     if page:
