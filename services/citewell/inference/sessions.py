@@ -100,7 +100,7 @@ def open_session(
     """The graph on the given runtime; `threads` = 0 leaves their number to the runtime.
 
     `side_by_side`: each core computes a run of its own, where the runtime can. A run then takes longer, but cores do
-    not wait for one another, least of all when something else wants one of them: more is done in the same time.
+    not wait for one another, so that throughput is higher, above all on a machine that does other work too.
     """
     if runtime is Runtime.OPENVINO:
         return OpenVinoSession(graph, threads, precision, side_by_side=side_by_side)
@@ -123,11 +123,12 @@ _loading = threading.Lock()
 
 
 def _openvino() -> Any:
-    """OpenVINO, with two ways to hang for ever closed.
+    """OpenVINO, imported so that it cannot hang.
 
-    Its telemetry forks the process, running gRPC threads and all, at every import, to report over the network. And the
-    first array it is given fills a C++ static with numpy's types and lets go of the GIL meanwhile: a second thread that
-    comes then waits for that static with the GIL in hand.
+    First, its telemetry forks the process at import to report over the network; with gRPC threads running the fork can
+    deadlock, so telemetry is made unimportable. Second, the first array passed to it initialises a C++ static while the
+    GIL is released; a second thread would then hold the GIL and wait for that static. One array is passed here, under
+    a lock.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None = cannot be imported
     with _loading:

@@ -23,12 +23,12 @@ def _count(kept: int, computed: int) -> None:
 
 
 class InProcessScorer:
-    """Computes in one thread of its own, so that the event loop stays free; the runtime uses `threads` cores."""
+    """Computes in a thread of its own, off the event loop; the runtime uses `threads` cores."""
 
     def __init__(
         self, model: ModelFolder, runtime: Runtime, precision: str, threads: int, *, kept_bytes: int = 0
     ) -> None:
-        """`kept_bytes`: room for what the model made of candidates before."""
+        """`kept_bytes`: size of the cache of first-layer states."""
         if precision == "auto":
             precision = Precision.BF16 if runtime is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
         wanted = Precision(precision)
@@ -36,7 +36,7 @@ class InProcessScorer:
         sides, pairs = (open_session(model.path / name, runtime, wanted, threads) for name in (SIDES, PAIRS))
         apart = described.apart_layers > 0
         self._encoder = PairEncoder(sides, pairs, apart=apart, kept_bytes=kept_bytes, on_sides=_count)
-        # What is rounded in the head decides between neighbours; it is too small to be worth rounding.
+        # The head stays in fp32: rounding there would swap neighbouring candidates, and it costs next to nothing.
         self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads)
         self._thread = ThreadPoolExecutor(1, "scorer")
         self.info = ScorerInfo(
@@ -54,8 +54,8 @@ class InProcessScorer:
         return scores
 
     async def check(self) -> None:
-        """It is in this process: it can always score."""
+        """Never raises: the model is in this process."""
 
     async def close(self) -> None:
-        """Waits for the batch in hand."""
+        """Waits for the batch that is being computed."""
         await asyncio.to_thread(self._thread.shutdown)

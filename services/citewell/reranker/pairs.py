@@ -35,9 +35,9 @@ class TokenBudget:
     candidate: int = 45
     """T_c and A_c together. A title longer than this is kept whole, and the abstract left out."""
     mentions: int = 0
-    """What others said when citing the candidate (the text-level public profile), shared evenly by the contexts."""
+    """Citing contexts of the candidate (the text-level public profile); they share these tokens evenly."""
     window: int = 512
-    """What the encoder can read. A half of it is the query's, a half the candidate's."""
+    """The encoder's longest input; one half is for the query, the other for the candidate."""
 
     def __post_init__(self) -> None:
         fields = (self.context, self.query_title, self.query_abstract, self.candidate, self.mentions)
@@ -77,7 +77,7 @@ class TokenBudget:
 
 @dataclass(frozen=True, slots=True)
 class CandidateText:
-    """A paper as the reranker reads it."""
+    """What the reranker reads of a paper."""
 
     title: str
     abstract: str

@@ -40,7 +40,7 @@ class Partial(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """The candidates in their new order, and what it took."""
+    """The candidates in their new order, and how long each step took."""
 
     papers: list[RankedPaper]
     depth: int
@@ -89,12 +89,12 @@ def _key(text: CandidateText) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One look at the candidates: how much of their text, and how many go on to it."""
+    """One scoring of candidates: how much of their text is read, and how many candidates take part."""
 
     tokenizer: PairTokenizer
     tokens: CandidateTokens
     keep: int
-    """The best so many of the pass before; the first pass sees all."""
+    """How many candidates take part: the best of the pass before. The first pass scores all."""
 
 
 class Reranker:
@@ -106,7 +106,7 @@ class Reranker:
     async def rerank(
         self, query: Query, candidates: Sequence[Candidate], depth: int, seconds: float, *, allow_partial: bool
     ) -> Reranking:
-        """The best `depth` candidates by retrieval rank, scored and put first; the others behind them as they came."""
+        """Scores the best `depth` candidates by retrieval rank; the others follow in retrieval order."""
         ends = self._clock() + seconds
         candidates = sorted(candidates, key=lambda one: one.rank)
         priors = rank_priors([one.rank for one in candidates], self._decay)
@@ -138,7 +138,7 @@ class Reranker:
 
     @staticmethod
     def _best(scores: Floats, shown: np.ndarray, keep: int) -> np.ndarray:
-        """Positions of the best by the pass before, in prior order; all, before the first pass."""
+        """Positions of the best candidates of the pass before, in prior order; before the first pass all of them."""
         order = np.argsort(-np.nan_to_num(scores[shown, LOGIT], nan=np.inf), kind="stable")
         return np.sort(shown[order[:keep]])
 
@@ -147,8 +147,8 @@ class Reranker:
         fresh = np.isfinite(done.scores[:, LOGIT])
         whole = bool(fresh.all())
         if not whole:
-            # Batches are made by length. A pair scored behind a gap would pass those of the gap, which have the better
-            # prior, for being scored alone.
+            # Batches are made by length, so scored pairs may follow pairs that were not scored. Leave those out: they
+            # would pass candidates of a better prior only because those were not scored.
             fresh[int(np.argmin(fresh)) :] = False
         scores[shown[fresh]] = done.scores[fresh]
         return Partial.NO if whole else Partial.DEADLINE
@@ -166,7 +166,7 @@ def shortened(budget: TokenBudget, share: float) -> TokenBudget:
 
 
 def unscored(candidates: Sequence[Candidate], depth: int, decay: float) -> Reranking:
-    """What is answered without a model: the candidates as they came."""
+    """The answer where there is no model: the candidates in retrieval order."""
     candidates = sorted(candidates, key=lambda one: one.rank)
     priors = rank_priors([one.rank for one in candidates], decay)
     nothing = np.full((len(candidates), 3), np.nan, np.float32)

@@ -1,4 +1,4 @@
-"""What the reranker can be told: CITEWELL_RERANKER__<NAME>."""
+"""The reranker's settings, from CITEWELL_RERANKER__<NAME>."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Backend(StrEnum):
     IN_PROCESS = "in_process"
     TRITON = "triton"
     NONE = "none"
-    """Nowhere: candidates keep their order, and every answer says so."""
+    """No model: candidates keep their order, and every answer says so."""
 
 
 class RerankerSettings(ServiceSettings):
@@ -31,7 +31,7 @@ class RerankerSettings(ServiceSettings):
     backend: Backend = Backend.IN_PROCESS
     """in_process (this CPU), triton, or none."""
     model: Path = PACKAGED_MODEL
-    """Folder that `citewell export davinci` wrote. With Triton too: pairs are cut as it says."""
+    """Folder that `citewell export davinci` wrote. Triton needs it too, for the tokeniser and the token budgets."""
     runtime: Runtime = Runtime.OPENVINO
     """In process: openvino or onnxruntime."""
     precision: str = Field("auto", pattern="^(auto|fp32|bf16)$")
@@ -47,13 +47,13 @@ class RerankerSettings(ServiceSettings):
     triton_channels: int = Field(2, ge=1, le=16)
     """Connections to Triton; one carries about 100 MB/s."""
     triton_timeout_seconds: float = Field(5.0, gt=0)
-    """A batch that takes Triton longer has failed."""
+    """Deadline of a batch on Triton."""
     default_depth: int = Field(50, ge=1, le=1000)
-    """Candidates scored where a request names no depth."""
+    """How many candidates are scored when a request names no depth."""
     batch_tokens: int = Field(2048, ge=64)
     """Padded tokens of a batch. 2,048 keeps two cores busy; a GPU wants 32,768 or more."""
     batches_in_flight: int = Field(1, ge=1, le=64)
-    """Batches computed at a time: 1 in process; with Triton one more than its instances, so that none waits."""
+    """Batches computed at a time: 1 in process; with Triton its instances + 1, so that none idles."""
     waiting_pairs: int = Field(200, ge=0)
     """Pairs that may wait for a batch; what would exceed it is refused with RESOURCE_EXHAUSTED. Room for four requests
     of the default depth: what is accepted never waits for more."""
@@ -64,7 +64,7 @@ class RerankerSettings(ServiceSettings):
     second_pass: int = Field(20, ge=1, le=1000)
     """Candidates that reach the second pass."""
     kept_mebibytes: int = Field(512, ge=0)
-    """In process: room for what the model's first layers made of candidates, for models that read the sides of a pair
-    apart. Changes no score."""
+    """In process: size of the cache of first-layer states, for models whose first layers read the sides of a pair
+    apart. It changes no score."""
     cached_candidates: int = Field(100_000, ge=0)
-    """Candidates whose tokens are kept, about 300 bytes each."""
+    """Size of the token cache in candidates, about 300 bytes each."""

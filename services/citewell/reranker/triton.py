@@ -107,11 +107,11 @@ def _tensor(name: str, array: NDArray[Any], kind: str) -> InferInput:
 
 
 def _translated(error: InferenceServerException, model: str) -> CitewellError:
-    """The error of our tree that Triton's means."""
+    """Translates an error of Triton into one of ours."""
     status, message = str(error.status()), str(error.message())
     if "DEADLINE_EXCEEDED" in status:
         return DeadlineExceeded(f"Triton did not answer for {model} in time", stage="rerank")
-    # Both of its rejections (queue full, model not ready) and a lost connection arrive as UNAVAILABLE.
+    # A full queue, a model that is not ready and a lost connection all arrive as UNAVAILABLE.
     if "UNAVAILABLE" in status or "NOT_FOUND" in status or "CANCELLED" in status:
         return Unavailable(f"Triton cannot compute {model}: {message}", reason="TRITON_UNAVAILABLE")
     return FailedPrecondition(f"Triton refuses a batch for {model}: {message}", reason="TRITON_REFUSED")
