@@ -95,6 +95,8 @@ class Publisher:
         try:
             return await self.publish(request)
         except CitewellError as error:
+            # Its frames hold the event, and may hold the error: without this the event waits for garbage collection.
+            error.__traceback__ = None
             return _refusal(error)
 
 
@@ -150,7 +152,8 @@ def _event(request: ingestion_pb2.PublishRequest) -> publication_pb2.Publication
         validate(messages.event_from_message(event).body)
     except InvalidPublication as error:
         raise InvalidField(f"{kind}.{error.field}", error.value, error.expected) from None
-    event.event_id = event_id_of(request.request_id, event.SerializeToString(deterministic=True))
+    content = event.SerializeToString(deterministic=True) if request.request_id else b""
+    event.event_id = event_id_of(request.request_id, content)
     return event
 
 

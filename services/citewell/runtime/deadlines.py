@@ -47,6 +47,8 @@ async def in_time(work: Awaitable[T], stage: str) -> T:
     """The work's result within what is left of the call's time; DeadlineExceeded names the stage."""
     seconds = remaining() - MARGIN_SECONDS
     try:
-        return await asyncio.wait_for(work, None if math.isinf(seconds) else max(seconds, 0.0))
+        # Not wait_for: an error would hold its task, the task the error, and both the request until garbage collection.
+        async with asyncio.timeout(None if math.isinf(seconds) else max(seconds, 0.0)):
+            return await work
     except TimeoutError:
         raise DeadlineExceeded(f"the time ended during {stage}", stage=stage) from None
