@@ -99,11 +99,16 @@ async def _of(target: Target, service: str, address: str) -> Row:
             answer = await invoke(health_pb2_grpc.HealthStub(channel).Check, request, "health", at_most=2.0)
             if answer.status != health_pb2.HealthCheckResponse.SERVING:
                 return Row(service, address, False, "it is not ready")
-            return Row(service, address, True, holds=await _holdings(target, service, address, channel))
+            row = Row(service, address, True)
         except NotFound:
             return Row(service, address, False, NOT_HERE)
         except CitewellError as error:
             return Row(service, address, False, error.message)
+        try:
+            row.holds = await _holdings(target, service, address, channel)
+        except CitewellError as error:  # it serves, and says why it cannot tell what it holds
+            row.problem = error.message
+        return row
 
 
 async def _holdings(target: Target, service: str, address: str, channel: grpc.aio.Channel) -> dict[str, Any]:
