@@ -149,7 +149,8 @@ def test_an_event_id_makes_a_repetition_the_same_event(ingestion: list[str]) -> 
     assert first == second
 
 
-def test_status_takes_addresses(stack: Stack) -> None:
+def test_status_takes_addresses(stack: Stack, ingestion: list[str]) -> None:
+    assert citewell("publish", *ingestion, stdin=line("held")).returncode == 0
     index, ledger = stack.addresses["index"], stack.addresses["profiler"]
     told = citewell("status", index, ledger, "--json")
     assert told.returncode == 0, told.stdout + told.stderr
@@ -158,7 +159,7 @@ def test_status_takes_addresses(stack: Stack) -> None:
         ("index", index, True),
         ("profiler", ledger, True),
     ]
-    assert rows[0]["holds"]["papers"] >= 0
+    assert rows[0]["holds"]["papers"] >= 1
     gone = citewell("status", "127.0.0.1:1")
     assert gone.returncode == 1
     assert "not serving" in gone.stdout

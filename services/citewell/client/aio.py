@@ -51,6 +51,7 @@ Publishable = Publication | Retraction | ingestion_pb2.PublishRequest
 """What can be published. A PublishRequest goes out as it is, with fields that this client does not know."""
 
 PAGE = 100
+REPLAYED_AT_ONCE = 1_000
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 # Waiting calls at a time, and receipts that may wait behind them: a receipt is small, a waiting call is not.
@@ -188,21 +189,31 @@ class AsyncCitewell:
         return list(map(receipt_from_message, answer.published))
 
     async def replay(
-        self, partition: int, first: int, end: int, *, request_id: str = "", timeout: float | None = None
-    ) -> Replayed:
-        """Delivers the events of first ≤ offset < end again; what was applied is not changed."""
+        self, partition: int, first: int, end: int, *, timeout: float | None = None
+    ) -> AsyncIterator[Replayed]:
+        """Delivers the events of first ≤ offset < end again, page by page; what was applied is not changed."""
         offsets = ingestion_pb2.OffsetRange(partition=partition, first=first, end=end)
-        request = ingestion_pb2.ReplayRequest(offsets=offsets, request_id=request_id or str(uuid.uuid4()))
-        return replayed_from_message(await self._call(self._ingestion().Replay, request, "replay", timeout))
+        async for page in self._replay(ingestion_pb2.ReplayRequest(offsets=offsets), timeout):
+            yield page
 
     async def replay_times(
-        self, first: datetime, end: datetime, *, request_id: str = "", timeout: float | None = None
-    ) -> Replayed:
-        """Delivers the events appended at first ≤ time < end again, of every partition; aware times."""
-        request = ingestion_pb2.ReplayRequest(request_id=request_id or str(uuid.uuid4()))
+        self, first: datetime, end: datetime, *, timeout: float | None = None
+    ) -> AsyncIterator[Replayed]:
+        """Delivers the events appended at first ≤ time < end again, of every partition; the times are aware."""
+        request = ingestion_pb2.ReplayRequest()
         request.times.first.FromDatetime(first)
         request.times.end.FromDatetime(end)
-        return replayed_from_message(await self._call(self._ingestion().Replay, request, "replay", timeout))
+        async for page in self._replay(request, timeout):
+            yield page
+
+    async def _replay(self, request: ingestion_pb2.ReplayRequest, timeout: float | None) -> AsyncIterator[Replayed]:
+        request.page_size = REPLAYED_AT_ONCE
+        while True:
+            page = await self._call(self._ingestion().Replay, request, "replay", timeout)
+            yield replayed_from_message(page)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     async def log(self, *, timeout: float | None = None) -> LogInfo:
         """The event log: its partitions and how far they are applied."""

@@ -104,7 +104,9 @@ def log_from_message(message: ingestion_pb2.InfoResponse) -> LogInfo:
 
 
 def replayed_from_message(message: ingestion_pb2.ReplayResponse) -> Replayed:
-    return Replayed(message.delivered, message.applied, message.duplicates, message.superseded, message.dead)
+    return Replayed(
+        message.delivered, message.applied, message.duplicates, message.superseded, message.dead, message.remaining
+    )
 
 
 def _evidence(message: recommender_pb2.EvidenceSpan) -> Evidence:

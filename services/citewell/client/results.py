@@ -203,6 +203,13 @@ class Replayed:
     duplicates: int = 0
     superseded: int = 0
     dead: int = 0
+    remaining: int = 0
+    """Events of the range that were not delivered yet."""
 
-    def __add__(self, other: Replayed) -> Replayed:
-        return Replayed(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+    def __add__(self, later: Replayed) -> Replayed:
+        """The counts of two pages together; what remains is what the later one says."""
+        counts = {name: getattr(self, name) + getattr(later, name) for name in COUNTS}
+        return Replayed(**counts, remaining=later.remaining)
+
+
+COUNTS = ("delivered", "applied", "duplicates", "superseded", "dead")

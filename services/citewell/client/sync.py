@@ -96,17 +96,13 @@ class Citewell:
         """Publishes the events of dead letters again; their receipts in the same order."""
         return self._run(self._client.redrive(ids, request_id=request_id, timeout=timeout))
 
-    def replay(
-        self, partition: int, first: int, end: int, *, request_id: str = "", timeout: float | None = None
-    ) -> Replayed:
-        """Delivers the events of first ≤ offset < end again; what was applied is not changed."""
-        return self._run(self._client.replay(partition, first, end, request_id=request_id, timeout=timeout))
+    def replay(self, partition: int, first: int, end: int, *, timeout: float | None = None) -> Iterator[Replayed]:
+        """Delivers the events of first ≤ offset < end again, page by page; what was applied is not changed."""
+        return self._iterate(self._client.replay(partition, first, end, timeout=timeout))
 
-    def replay_times(
-        self, first: datetime, end: datetime, *, request_id: str = "", timeout: float | None = None
-    ) -> Replayed:
-        """Delivers the events appended at first ≤ time < end again, of every partition; aware times."""
-        return self._run(self._client.replay_times(first, end, request_id=request_id, timeout=timeout))
+    def replay_times(self, first: datetime, end: datetime, *, timeout: float | None = None) -> Iterator[Replayed]:
+        """Delivers the events appended at first ≤ time < end again, of every partition; the times are aware."""
+        return self._iterate(self._client.replay_times(first, end, timeout=timeout))
 
     def log(self, *, timeout: float | None = None) -> LogInfo:
         """The event log: its partitions and how far they are applied."""

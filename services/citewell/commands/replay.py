@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated
 
@@ -13,11 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from citewell.client import AsyncCitewell, Replayed
+from citewell.client.results import COUNTS
 from citewell.commands.calls import JsonOption, Target, calls_services
 from citewell.commands.failing import WRONG_USAGE, fail
-
-# Events per call: each call ends long before its deadline and before the connection is renewed.
-EVENTS_AT_ONCE = 1_000
 
 
 @calls_services(timeout=120.0)
@@ -32,7 +30,7 @@ def replay(
 ) -> None:
     """Delivers a range of the log to the ledger again; what was applied is not changed.
 
-    Without options: the whole log. --timeout is the deadline of each call of a thousand events, or of a time range.
+    Without options: the whole log. --timeout is the deadline of each page of a thousand events.
     """
     if since and (partition is not None or first is not None or end is not None):
         fail("give either --since and --until, or offsets", WRONG_USAGE)
@@ -44,34 +42,44 @@ def replay(
     async def work() -> Replayed:
         async with target.client("ingestion") as client:
             if since:
-                return await client.replay_times(since.astimezone(), (until or datetime.now()).astimezone())
-            return await _by_offsets(client, partition, first, end)
+                pages = client.replay_times(since.astimezone(), (until or datetime.now()).astimezone())
+                return await _counted([("replaying", pages)])
+            return await _counted(await _by_offsets(client, partition, first, end))
 
     done = asyncio.run(work())
+    counts = {name: getattr(done, name) for name in COUNTS}
     if as_json:
-        typer.echo(json.dumps(asdict(done)))
+        typer.echo(json.dumps(counts))
     else:
-        counts = ", ".join(f"{count:,} {name}" for name, count in asdict(done).items() if name != "delivered" and count)
-        typer.echo(f"{done.delivered:,} events delivered again{f': {counts}' if counts else ''}")
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if name != "delivered" and count)
+        typer.echo(f"{done.delivered:,} events delivered again{f': {outcomes}' if outcomes else ''}")
 
 
-async def _by_offsets(client: AsyncCitewell, partition: int | None, first: int | None, end: int | None) -> Replayed:
-    ranges = []
+async def _by_offsets(
+    client: AsyncCitewell, partition: int | None, first: int | None, end: int | None
+) -> list[tuple[str, AsyncIterator[Replayed]]]:
+    """The pages of each partition's range, named."""
     partitions = (await client.log()).partitions
     if partition is not None and partition >= len(partitions):
         fail(f"--partition is {partition}; the log has 0 to {len(partitions) - 1}")
+    ranges = []
     for each in partitions:
         if partition in (None, each.number):
             start = each.first_offset if first is None else first
-            ranges.append((each.number, start, each.end_offset if end is None else min(end, each.end_offset)))
-    done = Replayed()
+            stop = each.end_offset if end is None else min(end, each.end_offset)
+            ranges.append((f"partition {each.number}", client.replay(each.number, start, max(start, stop))))
+    return ranges
+
+
+async def _counted(ranges: list[tuple[str, AsyncIterator[Replayed]]]) -> Replayed:
+    """All pages together, with a progress bar for each range."""
+    total = Replayed()
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("replaying", total=sum(max(0, last - start) for _, start, last in ranges))
-        for number, start, last in ranges:
-            while start < last:
-                stop = min(start + EVENTS_AT_ONCE, last)
-                done += await client.replay(number, start, stop)
-                progress.advance(task, stop - start)
-                start = stop
-    return done
+        for name, pages in ranges:
+            task, done = progress.add_task(name, total=None), 0
+            async for page in pages:
+                total += page
+                done += page.delivered
+                progress.update(task, completed=done, total=done + page.remaining)
+    return total
