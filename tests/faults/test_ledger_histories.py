@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -48,6 +49,7 @@ from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights, normalised
 from citewell.profiler.projector import AT_ONCE, Projector
 from citewell.runtime import faults
+from citewell.runtime.admission import Admission, AdmissionLimits
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
 from citewell.runtime.interceptors import CallInterceptor
@@ -556,7 +558,8 @@ class EdgeHistories(Histories):
         return self.run(self.serve(IndexServer(settings)))
 
     async def serve(self, service: IndexServer) -> IndexWriter:
-        self.service, self.server = service, grpc.aio.server(interceptors=[CallInterceptor(30.0)])
+        admission = Admission(AdmissionLimits(calls=100, request_bytes=1 << 30, wait_seconds=30.0), time.monotonic)
+        self.service, self.server = service, grpc.aio.server(interceptors=[CallInterceptor(30.0, admission)])
         service.register(self.server)
         port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()

@@ -81,7 +81,7 @@ class IndexViews:
     async def _prepare(self, view: View) -> None:
         if view.name not in self._created:
             if view.name not in (await self._index.holdings()).views:
-                # Marked before it is created: whoever dies in between leaves a view that is still missing.
+                # Marked before it is created: after a crash in between the view is still missing, and marked again.
                 await self._refill(view, "the index has no such view")
                 self._to_compare = True
             await self._index.create_view(view)
