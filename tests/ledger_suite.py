@@ -51,6 +51,10 @@ class World:
         self.offset = 0
         self.database, self.ledger = self.another_process()
         open_ledger(self.database, self.encoder, WEIGHTS)
+        self.restart_projector()
+
+    def restart_projector(self) -> None:
+        """What it knew of the index is gone."""
         self.projector = Projector(self.database, self.ledger.encoders, self.index, lambda: None)
 
     def another_process(self) -> tuple[Database, Ledger]:

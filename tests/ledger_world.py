@@ -275,7 +275,7 @@ class LedgerModel:
             (contexts, self.said().get((paper_id, EVERY_YEAR), {})),
         )
         for weight, counts in fields:
-            for term, count in counts.items():
+            for term, count in counts.items() if weight else ():
                 bag[term] += weight * count
         return dict(bag)
 

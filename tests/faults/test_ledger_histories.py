@@ -146,7 +146,6 @@ class Histories(RuleBasedStateMachine):
     """A log, two workers and two projectors (each a process of its own), one ledger, one index, and the model."""
 
     template: Path
-    index_keeps_words = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -535,8 +534,7 @@ class Histories(RuleBasedStateMachine):
             np.testing.assert_allclose(normalised(point.profile), normalised(profile), atol=1e-5)
             content = encoder.vector(encoder.paper_text(published[key].title, published[key].abstract))
             np.testing.assert_allclose(normalised(point.content), normalised(content), atol=1e-6)
-            if self.index_keeps_words:
-                check_words(self.model, point, view)
+            check_words(self.model, point, view)
             told = published[key]
             assert (point.paper.in_degree, point.paper.revision) == (self.model.in_degree(key), told.revision)
             assert (point.paper.title, point.paper.abstract) == (told.title, told.abstract)
@@ -550,8 +548,6 @@ class Histories(RuleBasedStateMachine):
 
 class EdgeHistories(Histories):
     """The same with the real index before the embedded store, over gRPC."""
-
-    index_keeps_words = False  # not yet
 
     def open_index(self) -> IndexWriter:
         settings = IndexSettings(folder=self.folder / "index", min_free_megabytes=0)

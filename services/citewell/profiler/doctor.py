@@ -11,6 +11,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from citewell.profiler.doctor_words import Fault, word_faults
 from citewell.profiler.index_views import IndexWriter
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, chunks, select_in
@@ -23,15 +24,6 @@ from citewell.runtime.errors import NotFound
 
 PAPERS_AT_ONCE = 256
 PROFILE_TOLERANCE = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with one paper."""
-
-    paper_id: str
-    kind: str
-    detail: str
 
 
 @dataclass
@@ -64,6 +56,7 @@ async def check_profiles(
     report = Report(total, last=page[-1] if more else "")
     for some in chunks(page, PAPERS_AT_ONCE):
         faults = await asyncio.to_thread(_sum_faults, database, some, repair)
+        faults += await asyncio.to_thread(word_faults, database, some, repair)
         view, expected = await asyncio.to_thread(_expected, database, some)
         papers, spans = [point.paper.id for point in expected.papers], [point.key for point in expected.spans]
         try:
@@ -137,6 +130,8 @@ def _index_faults(expected: Points, papers: Sequence[PaperPoint], spans: Sequenc
                 away = float(np.abs(normalised(there.profile) - normalised(paper.profile)).max())
                 if not away <= PROFILE_TOLERANCE:
                     faults.append(Fault(paper.paper.id, "PROFILE_DIFFERS", f"by up to {away:.2g}"))
+                if (there.terms, there.length) != (paper.terms, paper.length):
+                    faults.append(Fault(paper.paper.id, "WORDS_DIFFER", "the index holds another bag of words"))
             if replace(there.paper, abstract="") != replace(paper.paper, abstract=""):
                 faults.append(Fault(paper.paper.id, "PAPER_DIFFERS", "the index shows other metadata"))
     for span in expected.spans:
@@ -145,6 +140,9 @@ def _index_faults(expected: Points, papers: Sequence[PaperPoint], spans: Sequenc
             continue
         if kept and kept.revision == span.revision:  # its version rose since because it was cited
             span = replace(span, version=kept.version)
+            same = (kept.terms, kept.span, kept.span_terms) == (span.terms, span.span, span.span_terms)
+            if not (span.hidden or kept.hidden or same):
+                faults.append(Fault(span.citing_id, "WORDS_DIFFER", f"the index holds other words of span {span.key}"))
         faults += _point_faults(span.citing_id, f"span {span.key}", span, kept)
     return faults
 

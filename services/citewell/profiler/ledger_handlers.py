@@ -15,6 +15,7 @@ from citewell.profiler.index_views import IndexWriter
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
+    DEFAULT_FORM,
     MAX_VIEWS,
     adopt_restored,
     forget_view,
@@ -24,7 +25,7 @@ from citewell.profiler.ledger.lifecycle import (
     try_switch,
 )
 from citewell.profiler.ledger.rules import Result, SourcedEvent
-from citewell.profiler.ledger.views import View, read_views
+from citewell.profiler.ledger.views import PointForm, View, read_views
 from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
@@ -58,11 +59,13 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         watermarks: Watermarks,
         changed: Callable[[], None],
         pool: Pool,
+        *,
+        form: PointForm = DEFAULT_FORM,
         max_views: int = MAX_VIEWS,
     ) -> None:
         """`pool` applies events."""
         self._ledger, self._index, self._watermarks, self._changed = ledger, index, watermarks, changed
-        self._max_views, self._pool = max_views, pool
+        self._form, self._max_views, self._pool = form, max_views, pool
         self._database = ledger.database
 
     async def ApplyPublications(
@@ -131,7 +134,13 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         )
         encoder = await asyncio.to_thread(self._ledger.encoders.named, spec.encoder or serving.model.name)
         view = await asyncio.to_thread(
-            start_rebuild, self._database, encoder, weights, request.request_id, max_views=self._max_views
+            start_rebuild,
+            self._database,
+            encoder,
+            weights,
+            request.request_id,
+            form=self._form,
+            max_views=self._max_views,
         )
         self._changed()
         return ledger_pb2.StartRebuildResponse(view=await self._view_message(view))

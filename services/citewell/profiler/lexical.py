@@ -99,6 +99,9 @@ class Counts:
             and np.array_equal(self.counts, other.counts)
         )
 
+    def __hash__(self) -> int:
+        return hash((self.ids.tobytes(), self.counts.tobytes()))
+
 
 NO_COUNTS = Counts(np.empty(0, np.uint32), np.empty(0, np.int64))
 

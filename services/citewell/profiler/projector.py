@@ -13,6 +13,7 @@ from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.ledger.filling import fill_step
 from citewell.profiler.ledger.lifecycle import try_switch
 from citewell.profiler.ledger.points import Object, Points, marked, read_points, unmark
+from citewell.profiler.ledger.statistics import refresh_step
 from citewell.profiler.ledger.views import View, read_views
 from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError, NotFound
@@ -24,6 +25,8 @@ BATCH = 1024
 SETTLE_SECONDS = 0.1
 # Batches in hand: the index writes one while the next is read. What reaches it late never replaces what is newer there.
 AT_ONCE = 2
+# Times as long as it takes: less than 5 % of the time goes to statistics.
+STATISTICS_PAUSE = 20
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 _projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
@@ -92,6 +95,20 @@ class Projector:
             return await asyncio.to_thread(fill_step, self._database, self._encoders)
 
         await _for_ever("rebuild", step, lambda: asyncio.sleep(check_every))
+
+    async def keep_statistics(self, check_every: float) -> None:
+        """Makes word statistics anew when they have drifted, for ever; most of the time it pauses."""
+        pause = check_every
+
+        async def step() -> bool:
+            nonlocal pause
+            started = time.monotonic()
+            if await asyncio.to_thread(refresh_step, self._database):
+                self._changed()
+            pause = max(check_every, STATISTICS_PAUSE * (time.monotonic() - started))
+            return False
+
+        await _for_ever("word statistics", step, lambda: asyncio.sleep(pause))
 
     async def step(self) -> int:
         """Projects one batch of every view that can be filled, of objects that no other step has in hand.

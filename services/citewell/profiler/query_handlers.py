@@ -13,22 +13,33 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import QueryWeights, query_vector
+from citewell.profiler.query_words import WordWeights, weigh_words
 from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.contexts import normalise
+from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.queries import Query
-from citewell.types.messages import date_from_message, position_to_message, query_from_message
+from citewell.scholarly.words import LEXICON
+from citewell.types.messages import (
+    date_from_message,
+    lexical_query_from_message,
+    lexical_query_to_message,
+    position_to_message,
+    query_from_message,
+    terms_to_message,
+)
 from citewell.types.v1 import paper_pb2
 
 # Twice the most that an as-of answer rescores: 3k of two searches at k = 1000.
 MAX_SCORED = 12_000
 MAX_CITING = 100
+MAX_MATCHED_TERMS = 50
 
 AS_OF_LIMITS = (
     "As-of goes by the citing paper's date: later revisions of a citing or cited text are not undone, and the encoder "
-    "may have been trained on later text."
+    "may have been trained on later text. How rare a word is follows from the own text of papers of earlier years."
 )
 
 
@@ -36,21 +47,31 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     """Handlers."""
 
     def __init__(
-        self, database: Database, encoders: Encoders, weights: QueryWeights, watermarks: Watermarks, pool: Pool
+        self,
+        database: Database,
+        encoders: Encoders,
+        weights: QueryWeights,
+        words: WordWeights,
+        watermarks: Watermarks,
+        pool: Pool,
     ) -> None:
-        self._database, self._encoders, self._weights, self._watermarks = database, encoders, weights, watermarks
-        self._pool = pool
+        self._database, self._encoders, self._watermarks = database, encoders, watermarks
+        self._weights, self._words, self._pool = weights, words, pool
 
     async def EmbedQuery(
         self, request: profile_query_pb2.EmbedQueryRequest, context: Any
     ) -> profile_query_pb2.EmbedQueryResponse:
-        return await self._pool.run(self._embed, query_from_message(request))
+        as_of = date_from_message(request.as_of, "as_of")
+        return await self._pool.run(self._embed, query_from_message(request), as_of)
 
     async def ScoreProfiles(
         self, request: profile_query_pb2.ScoreProfilesRequest, context: Any
     ) -> profile_query_pb2.ScoreProfilesResponse:
         if len(request.paper_ids) > MAX_SCORED:
             raise InvalidField("paper_ids", f"{len(request.paper_ids)} ids", f"at most {MAX_SCORED}")
+        if not 0 <= request.matched_terms <= MAX_MATCHED_TERMS:
+            raise InvalidField("matched_terms", request.matched_terms, f"a number from 0 to {MAX_MATCHED_TERMS}")
+        lexical = lexical_query_from_message(request.lexical) if request.HasField("lexical") else None
         _ = self._watermarks.view
         scored, unknown = await self._pool.run(
             score_profiles,
@@ -58,6 +79,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             list(request.paper_ids),
             np.asarray(request.query_vector, np.float32),
             date_from_message(request.as_of, "as_of"),
+            lexical,
         )
         return profile_query_pb2.ScoreProfilesResponse(
             scores=[
@@ -68,6 +90,9 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
                     content_share=one.shares[0],
                     context_share=one.shares[1],
                     citing_share=one.shares[2],
+                    lexical_score=one.lexical,
+                    hybrid_score=one.hybrid,
+                    matched=terms_to_message(one.matched.largest(request.matched_terms)),
                 )
                 for one in scored
             ],
@@ -121,17 +146,25 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             delta=self._weights.delta,
             settings_hash=self._settings_hash(encoder.model_hash),
             as_of_limits=AS_OF_LIMITS,
+            lexical_weight=self._words.weight,
+            statistics=self._watermarks.statistics.version,
+            statistics_papers=self._watermarks.statistics.papers,
+            lexicon_hash=LEXICON,
         )
 
-    def _embed(self, query: Query) -> profile_query_pb2.EmbedQueryResponse:
+    def _embed(self, query: Query, as_of: PartialDate) -> profile_query_pb2.EmbedQueryResponse:
         # Read once: the answer's vector, view and positions belong together.
         view, searchable = self._watermarks.view, self._watermarks.searchable
+        statistics = self._watermarks.statistics.as_of(as_of)
         incomplete = not self._watermarks.complete
         encoder = self._encoder()
         context, paper = normalise(query.context), encoder.paper_text(query.title, query.abstract)
         vectors = encoder.encode([text for text in (context, paper) if text])
         of_context = vectors[0] if context else None
         of_paper = vectors[-1] if paper else None
+        lexical = None
+        if view.words:  # a view of an older form holds no words to search
+            lexical = lexical_query_to_message(weigh_words(query, self._words, statistics))
         return profile_query_pb2.EmbedQueryResponse(
             query_vector=query_vector(of_context, of_paper, self._weights).tolist(),
             context_vector=of_context.tolist() if of_context is not None else (),
@@ -142,6 +175,8 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             view=view.name,
             epoch=view.epoch,
             view_incomplete=incomplete,
+            lexical=lexical,
+            statistics=statistics.version,
         )
 
     def _encoder(self) -> GraphEncoder:
@@ -152,5 +187,5 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         return encoder
 
     def _settings_hash(self, model_hash: str) -> str:
-        text = f"{model_hash} {self._weights.gamma!r} {self._weights.delta!r}"
+        text = f"{model_hash} {self._weights.gamma!r} {self._weights.delta!r} {self._words} {LEXICON}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -12,24 +13,32 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, select_in
+from citewell.profiler.ledger.points import read_bags
 from citewell.profiler.ledger.rows import LedgerRows, contribution_of
 from citewell.profiler.ledger.rules import Contribution, PaperState
+from citewell.profiler.ledger.said_terms import EVERY_YEAR, read_said_before, said_by, total_by_paper
 from citewell.profiler.ledger.sums import YearSums, read_all_years, read_vectors, totals_of, year_sums_of
 from citewell.profiler.ledger.views import View, serving_view
 from citewell.profiler.profiles import Vectors, from_fixed, profile, scores, shares
 from citewell.runtime.errors import InvalidField, NotFound
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileScore:
-    """cosine(v_q, v̂_i), and how many citing papers made v̂_i."""
+    """cosine(v_q, v̂_i), how many citing papers made v̂_i, and the lexical score."""
 
     paper_id: str
     score: float
     in_degree: int
     shares: tuple[float, float, float]
     """Of content, contexts and citing papers in v_q · v̂_i."""
+    lexical: float
+    """Before it is weighted."""
+    hybrid: float
+    matched: Terms
+    """What terms add to the lexical score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +53,16 @@ class PaperProfile:
 
 
 def score_profiles(
-    database: Database, paper_ids: Sequence[str], query: NDArray[np.float32], as_of: PartialDate
+    database: Database,
+    paper_ids: Sequence[str],
+    query: NDArray[np.float32],
+    as_of: PartialDate,
+    lexical: LexicalQuery | None = None,
 ) -> tuple[list[ProfileScore], list[str]]:
-    """The scores of known papers in the order asked for, each once, and the ids of which nothing was published."""
+    """The scores of known papers in the order asked for, each once, and the ids of which nothing was published.
+
+    Lexical scores are 0 without a lexical query, and where the serving view holds no words.
+    """
     paper_ids = list(dict.fromkeys(paper_ids))
     with database.reading() as connection:
         view = serving_view(connection)
@@ -59,14 +75,19 @@ def score_profiles(
         unknown = [paper_id for paper_id in paper_ids if paper_id not in states or not states[paper_id].known]
         if not known:
             return [], unknown
-        contents, sums = _read(connection, view, [states[paper_id] for paper_id in known], as_of)
+        rows = [states[paper_id] for paper_id in known]
+        contents, sums = _read(connection, view, rows, as_of)
+        matches = _matches(connection, view, rows, as_of, lexical) if lexical else {}
     totals = totals_of(known, sums, view.model.dimension)
     cosines = scores(query, profile(contents, totals, view.weights))
     parts = shares(query, contents, totals, view.weights)
-    return [
-        ProfileScore(paper_id, float(cosine), int(count), tuple(part.tolist()))
-        for paper_id, cosine, count, part in zip(known, cosines, totals.count, parts, strict=True)
-    ], unknown
+    found: list[ProfileScore] = []
+    for paper_id, cosine, count, part in zip(known, cosines, totals.count, parts, strict=True):
+        matched = matches.get(paper_id, NO_TERMS)
+        score, words = float(cosine), float(matched.values.sum(dtype=np.float64))
+        hybrid = score + (lexical.weight if lexical else 0.0) * words
+        found.append(ProfileScore(paper_id, score, int(count), tuple(part.tolist()), words, hybrid, matched))
+    return found, unknown
 
 
 def get_profile(database: Database, paper_id: str, as_of: PartialDate) -> PaperProfile:
@@ -116,14 +137,34 @@ def _read(
     return contents, sums
 
 
-def _boundary_year(connection: Connection, view: View, cited: Sequence[str], as_of: PartialDate) -> YearSums:
-    """The sums of the as-of date's own year up to that date, from the edges."""
+def _matches(
+    connection: Connection, view: View, states: Sequence[PaperState], as_of: PartialDate, lexical: LexicalQuery
+) -> dict[str, Terms]:
+    """What each term of the query adds to each paper's lexical score."""
+    said = None
+    if as_of.known:
+        ids = [state.id for state in states]
+        before = read_said_before(connection, ids, as_of.year)
+        at_boundary = said_by(connection, _boundary_edges(connection, ids, as_of))
+        this_year = ((cited, counts) for (cited, year), counts in at_boundary.items() if year == EVERY_YEAR)
+        said = total_by_paper([*before.items(), *this_year])
+    bags = read_bags(connection, view.words, states, said)
+    return {paper_id: contributions(lexical, terms, length) for paper_id, (terms, length) in bags.items()}
+
+
+def _boundary_edges(connection: Connection, cited: Sequence[str], as_of: PartialDate) -> Iterator[sa.Row[Any]]:
+    """The citations made in the as-of date's own year before that date."""
     edges = schema.edges
     query = sa.select(edges).where(
         edges.c.present, edges.c.year == as_of.year, edges.c.day > 0, edges.c.day < as_of.first_day()
     )
+    return select_in(connection, query, edges.c.cited, cited)
+
+
+def _boundary_year(connection: Connection, view: View, cited: Sequence[str], as_of: PartialDate) -> YearSums:
+    """The sums of the as-of date's own year up to that date, from the edges."""
     net: dict[tuple[str, Contribution], int] = {}
-    for row in select_in(connection, query, edges.c.cited, cited):
+    for row in _boundary_edges(connection, cited, as_of):
         key = row.cited, contribution_of(row)
         net[key] = net.get(key, 0) + 1
     texts = {text for _, contribution in net for text in (contribution.text, *contribution.contexts)}

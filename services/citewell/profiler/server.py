@@ -19,7 +19,7 @@ from citewell.profiler.ledger.lifecycle import find_serving_view, open_ledger, r
 from citewell.profiler.ledger.views import read_views
 from citewell.profiler.ledger_handlers import LedgerHandlers
 from citewell.profiler.pools import Pool
-from citewell.profiler.profiles import ProfileWeights, QueryWeights
+from citewell.profiler.profiles import QueryWeights
 from citewell.profiler.projector import Projector
 from citewell.profiler.query_handlers import QueryHandlers
 from citewell.profiler.settings import ProfilerSettings
@@ -73,12 +73,14 @@ class ProfilerService:
             self._watermarks,
             self._changed,
             self._apply_pool,
-            settings.max_views,
+            form=settings.point_form,
+            max_views=settings.max_views,
         )
         queries = QueryHandlers(
             self._database,
             self._encoders,
             QueryWeights(settings.gamma, settings.delta),
+            settings.word_weights,
             self._watermarks,
             self._query_pool,
         )
@@ -88,9 +90,8 @@ class ProfilerService:
     async def start(self) -> None:
         settings = self._settings
         encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
-        weights = ProfileWeights(settings.alpha, settings.beta)
         if settings.project:
-            await asyncio.to_thread(self._open_ledger, encoder, weights)
+            await asyncio.to_thread(self._open_ledger, encoder)
         else:
             await self._wait_for_ledger(encoder)
         await self._watermarks.look()
@@ -100,6 +101,7 @@ class ProfilerService:
         if settings.project:
             self._run(self._projector.run(settings.progress_seconds))
             self._run(self._projector.fill(settings.progress_seconds))
+            self._run(self._projector.keep_statistics(settings.progress_seconds))
             self._run(self._projector.watch_index(settings.index_check_seconds))
 
     async def check(self) -> None:
@@ -121,9 +123,16 @@ class ProfilerService:
         await self._channel.close()
         self._database.close()
 
-    def _open_ledger(self, encoder: Encoder, weights: ProfileWeights) -> None:
+    def _open_ledger(self, encoder: Encoder) -> None:
+        settings = self._settings
         try:
-            open_ledger(self._database, encoder, weights, max_views=self._settings.max_views)
+            open_ledger(
+                self._database,
+                encoder,
+                settings.profile_weights,
+                form=settings.point_form,
+                max_views=settings.max_views,
+            )
         except FailedPrecondition as error:
             if error.reason != "TOO_MANY_VIEWS":
                 raise
@@ -155,16 +164,16 @@ class ProfilerService:
     def _compare_weights(self) -> None:
         """Says so, once and in a metric, when the served view has other weights than the settings."""
         settings, view = self._settings, self._watermarks.view
-        differ = view.weights != ProfileWeights(settings.alpha, settings.beta)
+        differ = (view.weights, view.form) != (settings.profile_weights, settings.point_form)
         _weights_differ.set(int(differ))
         if differ and not self._weights_differ:
             logger.warning(
                 "the served view has other weights than the settings; it serves as it is",
                 view=view.name,
-                alpha=view.weights.alpha,
-                beta=view.weights.beta,
-                settings_alpha=settings.alpha,
-                settings_beta=settings.beta,
+                weights=str(view.weights),
+                form=str(view.form),
+                settings_weights=str(settings.profile_weights),
+                settings_form=str(settings.point_form),
                 project=settings.project,
             )
         self._weights_differ = differ

@@ -8,8 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sqlalchemy.engine import Connection
+
 from citewell.profiler.ledger import progress
 from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.statistics import NO_STATISTICS, Statistics, read_statistics, read_version
 from citewell.profiler.ledger.views import View, is_complete, serving_view
 from citewell.runtime.errors import Unavailable
 from citewell.runtime.telemetry import logger
@@ -30,6 +33,7 @@ class _Seen:
     complete: bool
     searchable: list[LogPosition]
     states: dict[str | LogPosition, EventState]
+    statistics: Statistics
 
 
 class Watermarks:
@@ -44,6 +48,8 @@ class Watermarks:
         self.complete = True
         """Whether the serving view holds all that it should; see `is_complete`."""
         self.searchable: list[LogPosition] = []
+        self.statistics = NO_STATISTICS
+        """What the words of queries are weighed by."""
 
     @property
     def view(self) -> View:
@@ -56,6 +62,7 @@ class Watermarks:
         """Reads the ledger and tells those who wait."""
         seen = await asyncio.to_thread(self._read, list(self._waiting))
         self._view, self.complete, self.searchable = seen.view, seen.complete, seen.searchable
+        self.statistics = seen.statistics
         for key, state in seen.states.items():
             if state.searchable or state.outcome is Outcome.DEAD:
                 for waiting in self._waiting.get(key, ()):
@@ -116,4 +123,13 @@ class Watermarks:
                 is_complete(connection, view),
                 progress.searchable(connection),
                 progress.event_states(connection, keys),
+                self._read_statistics(connection, view),
             )
+
+    def _read_statistics(self, connection: Connection, view: View) -> Statistics:
+        """Those in hand, unless there are newer ones."""
+        if not view.words:
+            return NO_STATISTICS
+        if read_version(connection, view.words) == self.statistics.version:
+            return self.statistics
+        return read_statistics(connection, view.words)

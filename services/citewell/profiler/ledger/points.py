@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ from citewell.profiler.ledger.said_terms import read_said_terms
 from citewell.profiler.ledger.sums import read_totals, read_vectors
 from citewell.profiler.ledger.text_terms import read_text_terms
 from citewell.profiler.ledger.views import PointForm, View
-from citewell.profiler.lexical import NO_COUNTS, BagRules, bag
+from citewell.profiler.lexical import NO_COUNTS, BagRules, Counts, bag
 from citewell.profiler.profiles import Vectors, from_fixed, profile
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.lexical import NO_TERMS, Terms
@@ -131,7 +131,7 @@ def _add_papers(
     contents = from_fixed(np.stack([vectors[state.text] for state in states]))
     totals = read_totals(connection, model.hash, ids, model.dimension)
     profiles = profile(contents, totals, view.weights)
-    bags = read_bags(connection, view.form.words, [state for state in states if not state.retracted])
+    bags = read_bags(connection, view.words, [state for state in states if not state.retracted])
     for number, state in enumerate(states):
         terms, length = bags.get(state.id, (NO_TERMS, 0.0))
         points.papers.append(
@@ -148,14 +148,17 @@ def _add_papers(
 
 
 def read_bags(
-    connection: Connection, rules: BagRules | None, states: Iterable[PaperState]
+    connection: Connection,
+    rules: BagRules | None,
+    states: Sequence[PaperState],
+    said: Mapping[str, Counts] | None = None,
 ) -> dict[str, tuple[Terms, float]]:
-    """The bags of words of known papers, and their lengths."""
+    """The bags of words of known papers, and their lengths. `said`: what contexts say of them, None = all they say."""
     if rules is None:
         return {}
-    states = list(states)
     own = read_text_terms(connection, (state.text for state in states))
-    said = read_said_terms(connection, (state.id for state in states))
+    if said is None:
+        said = read_said_terms(connection, (state.id for state in states))
     return {state.id: bag(own[state.text], said.get(state.id, NO_COUNTS), rules) for state in states}
 
 

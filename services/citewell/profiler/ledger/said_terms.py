@@ -9,7 +9,7 @@ was cut into runs.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -94,6 +94,22 @@ def read_said_terms(connection: Connection, cited: Iterable[str]) -> dict[str, C
     table = schema.said_terms
     query = sa.select(table).where(table.c.year == EVERY_YEAR)
     return {cited: counts for (cited, _), counts in _sums(select_in(connection, query, table.c.cited, cited)).items()}
+
+
+def read_said_before(connection: Connection, cited: Sequence[str], year: int) -> dict[str, Counts]:
+    """What citing papers of earlier years say of each paper. A citation of an unknown year is never surely earlier."""
+    table = schema.said_terms
+    query = sa.select(table).where(table.c.year > 0, table.c.year < year)
+    years = _sums(select_in(connection, query, table.c.cited, cited))
+    return total_by_paper((cited, counts) for (cited, _), counts in years.items())
+
+
+def total_by_paper(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
+    """The sum of what is said of each paper."""
+    parts: dict[str, list[Counts]] = defaultdict(list)
+    for cited, some in counts:
+        parts[cited].append(some)
+    return {cited: added(some) for cited, some in parts.items()}
 
 
 def read_all_said_years(connection: Connection, cited: Iterable[str]) -> SaidTerms:

@@ -13,6 +13,7 @@ from citewell.profiler.lexical import CHOSEN_BAG, BagRules, FieldWeights
 from citewell.profiler.profiles import ProfileWeights
 from citewell.runtime.errors import NotFound
 from citewell.scholarly.spans import EXTRACTOR
+from citewell.scholarly.words import LEXICON
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,14 @@ class View:
     """Whether the ledger's words are all counted."""
 
     @property
+    def words(self) -> BagRules | None:
+        """How bags of words are made for it; None where it holds none, or by rules that this citewell does not know."""
+        return self.form.words if self.form.words and self.form.words.lexicon == LEXICON else None
+
+    @property
     def can_be_filled(self) -> bool:
         """Its model's sums and its words are complete, and it belongs to the ledger's epoch."""
-        counted = self.words_counted or self.form.words is None
+        counted = self.words_counted or self.words is None
         return self.projected and self.model.state == "READY" and counted
 
 

@@ -1,0 +1,273 @@
+"""Word statistics of a view: how many papers have each term, and how long papers are.
+
+They are made in the background by a scan over all papers, and made anew when papers or citations have drifted. Each has
+a version, which answers name, so that a ranking follows from its snapshot. Document frequencies by year of publication
+serve questions as of a date: they count the papers' own text only, so nothing published since moves a weight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy.engine import Connection
+
+from citewell.profiler.ledger import schema
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.said_terms import COUNT, read_said_terms
+from citewell.profiler.ledger.text_terms import TERM, read_lexicon, read_text_terms
+from citewell.profiler.ledger.views import read_views
+from citewell.profiler.lexical import NO_COUNTS, BagRules, Counts, Ids, added
+from citewell.scholarly.dates import PartialDate
+from citewell.types.v1 import publication_pb2
+
+ALL_WORDS = -1
+PAPERS_SCANNED = 1000
+
+# Rankings change little while the statistics are so far off (deploy/docs/ledger.md has the measurement).
+DRIFT = 0.1
+# A scan of so few papers costs nothing, and each of them counts.
+TINY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """Some papers, and how many of them have each term."""
+
+    papers: int = 0
+    length: float = 0.0
+    """Of all of them together."""
+    terms: Counts = NO_COUNTS
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the words of a query are weighed by."""
+
+    version: str
+    frequencies: Frequencies
+    citations: int = 0
+    by_year: dict[int, Frequencies] = field(default_factory=dict)
+    """Own text alone, by year of publication; papers without a year are left out."""
+
+    @property
+    def papers(self) -> int:
+        return self.frequencies.papers
+
+    @property
+    def mean_length(self) -> float:
+        """0 where there is no paper."""
+        return self.frequencies.length / max(self.papers, 1)
+
+    def idf(self, ids: Ids) -> NDArray[np.float64]:
+        """How rare each term is; the same for all where there is no paper."""
+        terms = self.frequencies.terms
+        found = np.zeros(len(ids), np.float64)
+        if len(terms):
+            at = np.minimum(np.searchsorted(terms.ids, ids), len(terms) - 1)
+            known = terms.ids[at] == ids
+            found[known] = terms.counts[at[known]]
+        return np.log(1 + (self.papers - found + 0.5) / (found + 0.5))
+
+    def as_of(self, date: PartialDate) -> Statistics:
+        """By papers of earlier years alone; all of them where the date is unknown."""
+        if not date.known:
+            return self
+        if date.year not in self._before:
+            earlier = [of_year for year, of_year in sorted(self.by_year.items()) if 0 < year < date.year]
+            self._before[date.year] = Frequencies(
+                sum(of_year.papers for of_year in earlier),
+                sum(of_year.length for of_year in earlier),
+                added([of_year.terms for of_year in earlier]),
+            )
+        return Statistics(f"{self.version} before {date.year}", self._before[date.year])
+
+    @cached_property
+    def _before(self) -> dict[int, Frequencies]:
+        return {}
+
+
+NO_STATISTICS = Statistics("", Frequencies())
+
+
+def read_version(connection: Connection, rules: BagRules) -> str:
+    """The version of the statistics for views of these rules; empty when there are none yet."""
+    table = schema.statistics
+    query = sa.select(table.c.version).where(table.c.rules == rules.key, table.c.year == ALL_WORDS)
+    return connection.scalar(query) or ""
+
+
+def read_statistics(connection: Connection, rules: BagRules) -> Statistics:
+    """The statistics for views of these rules."""
+    table = schema.statistics
+    rows = {row.year: row for row in connection.execute(sa.select(table).where(table.c.rules == rules.key))}
+    if ALL_WORDS not in rows:
+        return NO_STATISTICS
+    of_all = rows.pop(ALL_WORDS)
+    by_year = {year: _frequencies(row) for year, row in rows.items()}
+    return Statistics(of_all.version, _frequencies(of_all), of_all.citations, by_year)
+
+
+def refresh_step(database: Database) -> bool:
+    """Makes the statistics that are missing or have drifted; whether there were any. Else it costs two counts."""
+    with database.reading() as connection:
+        lexicon = read_lexicon(connection)
+        if lexicon is None or lexicon.state != "READY":
+            return False
+        rules = {view.words for view in read_views(connection) if view.projected and view.words}
+        papers, citations = _totals(connection)
+        table = schema.statistics
+        made = {
+            row.rules: (row.papers, row.citations)
+            for row in connection.execute(
+                sa.select(table.c.rules, table.c.papers, table.c.citations).where(table.c.year == ALL_WORDS)
+            )
+        }
+    drifted = {each.key: each for each in rules if _has_drifted(made.get(each.key), (papers, citations))}
+    for key in sorted(drifted):
+        statistics = scan(database, drifted[key], citations)
+        _store(database, drifted[key], statistics)
+    return bool(drifted)
+
+
+def scan(database: Database, rules: BagRules, citations: int) -> Statistics:
+    """The statistics of all shown papers, read in the order of ids, piece by piece."""
+    of_all, by_year = _Tally(), defaultdict[int, _Tally](_Tally)
+    after = ""
+    while True:
+        with database.reading() as connection:
+            papers = _shown_after(connection, after)
+            if not papers:
+                break
+            _add(connection, rules, papers, of_all, by_year)
+            after = papers[-1].id
+    total, years = of_all.total(), {year: tally.total() for year, tally in by_year.items()}
+    return Statistics(_version(rules, total, years), total, citations, years)
+
+
+class _Tally:
+    """Papers counted piece by piece. Pieces are added up when they have outgrown the sum."""
+
+    def __init__(self) -> None:
+        self._papers, self._length = 0, 0.0
+        self._sum, self._pending, self._waiting = NO_COUNTS, list[Counts](), 0
+
+    def add(self, papers: int, length: float, ids: Ids) -> None:
+        """Counts papers with these terms, each once a paper."""
+        self._papers += papers
+        self._length += length
+        terms, counts = np.unique(ids, return_counts=True)
+        self._pending.append(Counts(terms, counts.astype(np.int64)))
+        self._waiting += len(terms)
+        if self._waiting > len(self._sum):
+            self._settle()
+
+    def total(self) -> Frequencies:
+        self._settle()
+        return Frequencies(self._papers, self._length, self._sum)
+
+    def _settle(self) -> None:
+        self._sum = added([self._sum, *self._pending])
+        self._pending, self._waiting = [], 0
+
+
+def _add(
+    connection: Connection,
+    rules: BagRules,
+    papers: Sequence[sa.Row[Any]],
+    of_all: _Tally,
+    by_year: dict[int, _Tally],
+) -> None:
+    """Adds a piece to the tallies."""
+    fields = rules.fields
+    own = read_text_terms(connection, (paper.text_key for paper in papers))
+    said = read_said_terms(connection, (paper.id for paper in papers)) if fields.contexts else {}
+    found: list[Ids] = []
+    lengths: list[float] = []
+    years: defaultdict[int, list[int]] = defaultdict(list)
+    own_ids: list[Ids] = []
+    own_lengths: list[float] = []
+    for number, paper in enumerate(papers):
+        text, others = own[paper.text_key], said.get(paper.id, NO_COUNTS)
+        values = fields.title * text.title + fields.abstract * text.body
+        own_ids.append(text.ids[values > 0])
+        own_lengths.append(float(values.sum()))
+        found.append(np.union1d(own_ids[-1], others.ids) if len(others) else own_ids[-1])
+        lengths.append(own_lengths[-1] + fields.contexts * float(others.counts.sum()))
+        years[publication_pb2.Publication.FromString(paper.publication).published.year].append(number)
+    of_all.add(len(papers), sum(lengths), np.concatenate(found))
+    for year, numbers in years.items():
+        if year:
+            by_year[year].add(
+                len(numbers),
+                sum(own_lengths[number] for number in numbers),
+                np.concatenate([own_ids[number] for number in numbers]),
+            )
+
+
+def _shown_after(connection: Connection, paper_id: str) -> Sequence[Any]:
+    papers, bodies = schema.papers, schema.bodies
+    query = (
+        sa.select(papers.c.id, papers.c.text_key, bodies.c.publication)
+        .join_from(papers, bodies, papers.c.id == bodies.c.paper_id)
+        .where(papers.c.id > paper_id, papers.c.body_revision > 0, sa.not_(papers.c.retracted))
+        .order_by(papers.c.id)
+        .limit(PAPERS_SCANNED)
+    )
+    return connection.execute(query).all()
+
+
+def _totals(connection: Connection) -> tuple[int, int]:
+    """How many papers are shown, and how many citations there are."""
+    papers, edges = schema.papers, schema.edges
+    shown = sa.select(sa.func.count()).where(papers.c.body_revision > 0, sa.not_(papers.c.retracted))
+    present = sa.select(sa.func.count()).where(edges.c.present)
+    return connection.scalar(shown) or 0, connection.scalar(present) or 0
+
+
+def _has_drifted(then: tuple[int, int] | None, now: tuple[int, int]) -> bool:
+    if then is None or now[0] <= TINY:
+        return then != now
+    return any(abs(new - old) > DRIFT * old for old, new in zip(then, now, strict=True))
+
+
+def _version(rules: BagRules, total: Frequencies, by_year: dict[int, Frequencies]) -> str:
+    """Equal for equal statistics."""
+    digest = hashlib.sha256(rules.key.encode())
+    for year, each in [(ALL_WORDS, total), *sorted(by_year.items())]:
+        digest.update(f"{year} {each.papers} {each.length!r}".encode())
+        digest.update(each.terms.ids.astype(TERM).tobytes() + each.terms.counts.astype(COUNT).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _store(database: Database, rules: BagRules, statistics: Statistics) -> None:
+    table = schema.statistics
+    rows = [
+        {
+            "rules": rules.key,
+            "year": year,
+            "version": statistics.version,
+            "papers": each.papers,
+            "citations": statistics.citations if year == ALL_WORDS else 0,
+            "length": each.length,
+            "terms": each.terms.ids.astype(TERM).tobytes(),
+            "frequencies": each.terms.counts.astype(COUNT).tobytes(),
+        }
+        for year, each in [(ALL_WORDS, statistics.frequencies), *sorted(statistics.by_year.items())]
+    ]
+    with database.writing(alone=True) as connection:
+        used = [view.form.words.key for view in read_views(connection) if view.form.words]
+        connection.execute(sa.delete(table).where(sa.or_(table.c.rules == rules.key, table.c.rules.not_in(used))))
+        database.insert_missing(connection, table, rows)
+
+
+def _frequencies(row: sa.Row[tuple[object, ...]]) -> Frequencies:
+    counts = np.frombuffer(row.frequencies, COUNT).astype(np.int64)
+    return Frequencies(row.papers, row.length, Counts(np.frombuffer(row.terms, TERM), counts))

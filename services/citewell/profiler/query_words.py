@@ -1,0 +1,40 @@
+"""A query's words for one search: near words count more, rare words count more, and all of them together count one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from citewell.profiler.ledger.statistics import Statistics
+from citewell.profiler.lexical import CHOSEN_BM25, CHOSEN_TERMS, CHOSEN_WEIGHT, Bm25, TermWeights, query_terms
+from citewell.scholarly.contexts import normalise
+from citewell.scholarly.lexical import LexicalQuery, Terms
+from citewell.scholarly.queries import Query
+
+CHOSEN_ALONE = TermWeights(title=1.0, abstract=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class WordWeights:
+    """What a query's words count."""
+
+    terms: TermWeights = CHOSEN_TERMS
+    alone: TermWeights = CHOSEN_ALONE
+    """Of a query that has no context."""
+    bm25: Bm25 = CHOSEN_BM25
+    weight: float = CHOSEN_WEIGHT
+    """What the lexical score counts beside the cosine."""
+
+
+def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> LexicalQuery:
+    """The lexical part of a search. The weights of the terms sum to 1."""
+    context = normalise(query.context)
+    found = query_terms(
+        context, normalise(query.title), normalise(query.abstract), weights.terms if context else weights.alone
+    )
+    ids = np.array(sorted(found), np.uint32)
+    values = np.array([found[int(term)] for term in ids], np.float64) * statistics.idf(ids)
+    values /= max(values.sum(), 1e-9)
+    terms = Terms(ids, values.astype(np.float32))
+    return LexicalQuery(terms, weights.weight, weights.bm25.k1, weights.bm25.b, statistics.mean_length)
