@@ -1,5 +1,6 @@
 """Settings, deadlines and the error tree: no network."""
 
+import json
 import math
 
 import pytest
@@ -8,7 +9,7 @@ from pydantic_settings import SettingsConfigDict
 
 from citewell.runtime import deadlines, errors
 from citewell.runtime.interceptors import to_status
-from citewell.runtime.settings import ServiceSettings, UnknownSetting, read_settings
+from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings, read_settings
 
 
 class SampleSettings(ServiceSettings):
@@ -51,6 +52,16 @@ def test_a_wrong_setting_is_named_with_its_value(
     monkeypatch.setenv(name, value)
     with pytest.raises(UnknownSetting, match=message):
         read_settings(SampleSettings)
+
+
+def test_passwords_are_not_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CITEWELL_SAMPLE__OTLP_ENDPOINT", "postgresql+psycopg://writer:s3:cr@t@db:5432/ledger")
+    monkeypatch.setattr("sys.argv", ["service", "--print-config"])
+    with pytest.raises(SystemExit) as ended:
+        load_settings(SampleSettings)
+    assert ended.value.code == 0
+    shown = json.loads(capsys.readouterr().out)["otlp_endpoint"]
+    assert shown == "postgresql+psycopg://writer:***@db:5432/ledger"
 
 
 def test_inner_deadlines_can_only_be_shorter() -> None:

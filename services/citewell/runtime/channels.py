@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
+from opentelemetry.trace import SpanKind
 
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
@@ -113,13 +115,14 @@ async def invoke(
     """
     seconds = min(deadlines.budget(stage), at_most)
     timeout = None if math.isinf(seconds) else seconds
-    headers = tuple(telemetry.trace_headers().items())
-    try:
-        return await method(request, timeout=timeout, metadata=headers, wait_for_ready=wait_for_ready)
-    except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error, stage) from None
-    except asyncio.InvalidStateError as error:  # the channel was closed under the call
-        raise Unavailable(f"{stage}: the channel is closed", stage=stage) from error
+    with _client_span(method, stage):
+        headers = tuple(telemetry.trace_headers().items())
+        try:
+            return await method(request, timeout=timeout, metadata=headers, wait_for_ready=wait_for_ready)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, stage) from None
+        except asyncio.InvalidStateError as error:  # the channel was closed under the call
+            raise Unavailable(f"{stage}: the channel is closed", stage=stage) from error
 
 
 async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGenerator[Any, None]:
@@ -129,6 +132,7 @@ async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGener
     """
     seconds = deadlines.budget(stage)
     timeout = None if math.isinf(seconds) else seconds
+    # No span here: a generator may be closed in another context than it was begun in. The server's span shows the call.
     call = method(request, timeout=timeout, metadata=tuple(telemetry.trace_headers().items()))
     try:
         async for answer in call:
@@ -137,6 +141,23 @@ async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGener
         raise from_rpc_error(error, stage) from None
     finally:
         call.cancel()
+
+
+@contextmanager
+def _client_span(method: _Method, stage: str) -> Iterator[None]:
+    """A span of the call that tells how it ended.
+
+    Our own instead of OpenTelemetry's interceptors: those see gRPC's status, not the reason that says what failed.
+    """
+    path = getattr(method, "_method", b"")  # the stubs' callables tell their name only so
+    name = path.decode().lstrip("/") if isinstance(path, bytes) and path else stage
+    with telemetry.span(name, None, SpanKind.CLIENT, **{"rpc.system.name": "grpc", "citewell.stage": stage}) as span:
+        try:
+            yield
+        except CitewellError as error:
+            telemetry.end_rpc_span(span, error.code.name, error.reason, server=False)
+            raise
+        telemetry.end_rpc_span(span, "OK", "", server=False)
 
 
 async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "") -> None:

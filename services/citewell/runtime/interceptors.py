@@ -10,6 +10,7 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
+from opentelemetry.trace import SpanKind
 
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.admission import Admission
@@ -95,13 +96,14 @@ class _Call:
     def __init__(self, method: str, metadata: dict[str, str], context: Any, seconds: float) -> None:
         self._method, self._context = method.lstrip("/"), context
         self._within = deadlines.within(seconds)
-        self._span = telemetry.span(self._method, telemetry.continued_trace(metadata))
+        parent = telemetry.continued_trace(metadata)
+        self._span = telemetry.span(self._method, parent, SpanKind.SERVER, **{"rpc.system.name": "grpc"})
         self._code, self._reason = "OK", ""
 
     def __enter__(self) -> _Call:
         self._started = time.monotonic()
         self._within.__enter__()
-        self._span.__enter__()
+        self._current = self._span.__enter__()
         return self
 
     async def fail(self, error: Exception) -> None:
@@ -121,6 +123,7 @@ class _Call:
         _durations.record(seconds, {"rpc.method": self._method, "rpc.response.status_code": self._code})
         log = telemetry.logger.info if self._code in ("OK", "CANCELLED") else telemetry.logger.warning
         log("call", method=self._method, code=self._code, reason=self._reason, ms=round(seconds * 1000, 2))
+        telemetry.end_rpc_span(self._current, self._code, self._reason, server=True)
         self._span.__exit__(None, None, None)
         self._within.__exit__(None, None, None)
 

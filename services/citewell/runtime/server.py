@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import grpc
 from grpc_reflection.v1alpha import reflection
@@ -16,7 +16,7 @@ from citewell.runtime.admission import Admission, AdmissionLimits
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.health import Check, Dependencies, Health
 from citewell.runtime.interceptors import CallInterceptor
-from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings
+from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings, without_passwords
 from citewell.runtime.telemetry import Telemetry, logger
 from citewell.runtime.tls import server_credentials
 
@@ -50,27 +50,32 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
 def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -> None:
-    """Runs a service until SIGTERM or SIGINT. The one line of every service's __main__."""
+    """Runs a service until SIGTERM or SIGINT. The one line of every service's __main__.
+
+    A process that cannot start prints one line and ends with code 2 for a wrong setting, 1 for anything else.
+    """
     settings = load_settings(kind)
+    telemetry: Telemetry | None = None
     try:
         telemetry = Telemetry(name, settings)
-        server = ServiceProcess(name, settings, build(settings))
+        asyncio.run(ServiceProcess(name, settings, build(settings)).run())
     except UnknownSetting as error:
-        print(f"citewell {name}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except CitewellError as error:  # e.g. a ledger whose driver is not installed
-        print(f"citewell {name}: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
-    try:
-        asyncio.run(server.run())
-    except UnknownSetting as error:  # e.g. a certificate that cannot be read
-        print(f"citewell {name}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except CitewellError as error:  # it could not start, e.g. a store of another version
-        print(f"citewell {name}: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        _end(name, f"{error}", 2)
+    except CitewellError as error:  # e.g. a store of another version
+        _end(name, f"{error}", 1)
+    except ModuleNotFoundError as error:
+        _end(name, f"the package {error.name} is not installed; the settings ask for what needs it", 1)
+    except Exception as error:
+        logger.debug("cannot start", exc_info=error)
+        _end(name, f"{type(error).__name__}: {str(error).partition(chr(10))[0]} (LOG_LEVEL=DEBUG shows where)", 1)
     finally:
-        telemetry.shutdown()
+        if telemetry is not None:
+            telemetry.shutdown()
+
+
+def _end(name: str, why: str, code: int) -> NoReturn:
+    print(f"citewell {name}: {without_passwords(why)}", file=sys.stderr)
+    raise SystemExit(code) from None
 
 
 class ServiceProcess:
@@ -93,7 +98,7 @@ class ServiceProcess:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self.stop)
-        server = self._open()
+        server = await self._open()
         await self._health.starting()
         await server.start()
         self.bound.set()
@@ -105,7 +110,7 @@ class ServiceProcess:
         finally:
             await self._drain(server)
 
-    def _open(self) -> grpc.aio.Server:
+    async def _open(self) -> grpc.aio.Server:
         settings = self._settings
         age_ms = int(settings.max_connection_age_seconds * 1000)
         limits = AdmissionLimits(
@@ -132,7 +137,11 @@ class ServiceProcess:
                 self.port = server.add_secure_port(address, server_credentials(settings.tls))
             else:
                 self.port = server.add_insecure_port(address)
+        except UnknownSetting:
+            await server.stop(None)
+            raise
         except RuntimeError:
+            await server.stop(None)
             raise SystemExit(
                 f"citewell {self._name}: port {settings.port} on {settings.host} cannot be used; "
                 "is something listening there?"

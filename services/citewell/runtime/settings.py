@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -113,9 +114,18 @@ def load_settings(kind: type[S]) -> S:
         print(f"citewell: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     if "--print-config" in sys.argv[1:]:
-        print(json.dumps(settings.model_dump(mode="json"), indent=2))
+        print(without_passwords(json.dumps(settings.model_dump(mode="json"), indent=2)))
         raise SystemExit(0)
     return settings
+
+
+# user:password@ in an address; a password may hold anything but what ends it.
+_PASSWORD = re.compile(r"(://[^\s/:@\"']*:)[^\s/\"']+(?=@)")
+
+
+def without_passwords(text: str) -> str:
+    """The text with the passwords of the addresses in it masked."""
+    return _PASSWORD.sub(r"\1***", text)
 
 
 def read_settings(kind: type[S]) -> S:
@@ -130,7 +140,7 @@ def read_settings(kind: type[S]) -> S:
     except ValidationError as error:
         problem = error.errors()[0]
         name = prefix + NESTING.join(str(part).upper() for part in problem["loc"])
-        raise UnknownSetting(f"setting {name} is {problem['input']!r}: {problem['msg']}") from None
+        raise UnknownSetting(without_passwords(f"setting {name} is {problem['input']!r}: {problem['msg']}")) from None
 
 
 def _require_known(kind: type[BaseModel], name: str, path: list[str]) -> None:

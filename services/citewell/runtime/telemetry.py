@@ -17,6 +17,7 @@ from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, V
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client import start_http_server
 
 from citewell import __version__
@@ -108,7 +109,23 @@ def continued_trace(headers: Mapping[str, str]) -> Context:
 
 
 @contextmanager
-def span(name: str, parent: Context | None = None, **attributes: str | int | float) -> Iterator[trace.Span]:
+def span(
+    name: str, parent: Context | None = None, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int | float
+) -> Iterator[trace.Span]:
     """Times what is done inside as one step of the trace."""
-    with tracer.start_as_current_span(name, context=parent, attributes=attributes) as current:
+    with tracer.start_as_current_span(name, context=parent, kind=kind, attributes=attributes) as current:
         yield current
+
+
+# Of a server's own making: other failures are the caller's, and its span says so (OpenTelemetry's rules for gRPC).
+_SERVER_ERRORS = ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+
+
+def end_rpc_span(span: trace.Span, code: str, reason: str, *, server: bool) -> None:
+    """Tells in the span how a gRPC call ended."""
+    span.set_attribute("rpc.response.status_code", code)
+    if code == "OK":
+        return
+    span.set_attribute("error.type", reason or code)
+    if not server or code in _SERVER_ERRORS:
+        span.set_status(Status(StatusCode.ERROR, reason or code))
