@@ -8,14 +8,18 @@ import sys
 import pytest
 
 _SERVICE = """
+from pydantic_settings import SettingsConfigDict
 from citewell.runtime.errors import FailedPrecondition
 from citewell.runtime.server import run
 from citewell.runtime.settings import ServiceSettings, UnknownSetting
 
+class Settings(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="CITEWELL_SAMPLE__")
+
 def build(settings):
     {failure}
 
-run("sample", ServiceSettings, build)
+run("sample", Settings, build)
 """
 
 
