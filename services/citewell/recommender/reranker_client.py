@@ -31,7 +31,6 @@ class RerankerClient:
                     title=candidate.paper.title,
                     abstract=candidate.paper.abstract,
                     rank=candidate.rank,
-                    score=candidate.score,
                     citing_contexts=call.contexts.get(candidate.paper.id, ()),
                 )
                 for candidate in call.candidates

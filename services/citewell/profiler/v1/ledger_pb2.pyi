@@ -18,6 +18,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _EventOutcome:
@@ -131,8 +136,16 @@ class ApplyPublicationsResponse(_message.Message):
 
     RESULTS_FIELD_NUMBER: _builtins.int
     PROJECTED_FIELD_NUMBER: _builtins.int
-    projected: _builtins.bool
-    """Everything they touched was searchable before the answer; else GetEventState says when it is."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def projected(self) -> _builtins.bool:
+        """Never set: projection happens after the answer. GetEventState says when an event is searchable."""
+
+    @projected.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def projected(self, value: _builtins.bool) -> None:
+        """Never set: projection happens after the answer. GetEventState says when an event is searchable."""
+
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventResult]:
         """In the order of the request. DEAD ones are not recorded here: the caller delivers the dead letter first."""

@@ -474,7 +474,7 @@ class Degradation(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """RERANKER_UNAVAILABLE, RERANKER_NO_MODEL, RERANK_PARTIAL, EVIDENCE_UNAVAILABLE, CONTEXT_CUT, INDEX_INCOMPLETE, …"""
+    """A value of citewell.types.v1.Reason that appears in `degraded`, without REASON_."""
     message: _builtins.str
     def __init__(
         self,
@@ -492,12 +492,18 @@ Global___Degradation: _TypeAlias = Degradation  # noqa: Y015
 
 @_typing.final
 class StageTiming(_message.Message):
+    """How long a stage took. Stages run at the same time where they can, so their sum may exceed `total`."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     STAGE_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """watermark, embed, search, lookup, references, score, evidence, rerank, parts, diversity, total."""
+    """watermark: waiting for min_watermark. embed: the query vector. search: the candidates. lookup: a paper by its id.
+    references: what the citing paper cites. score: profile scores, as of a date too. evidence: citing contexts.
+    rerank: the reranker, its queue included. parts: what scores are made of. diversity: contents for the choice among
+    the best. total: the whole call. A stage that was not needed is absent; one that failed has the time it took.
+    """
     seconds: _builtins.float
     def __init__(
         self,

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from citewell.types.v1 import paper_pb2 as citewell_dot_types_dot_v1_dot_paper__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#citewell/reranker/v1/reranker.proto\x12\x14\x63itewell.reranker.v1\x1a\x1d\x63itewell/types/v1/paper.proto\"\x90\x01\n\x0fRerankCandidate\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\x14\n\x08revision\x18\x02 \x01(\x03\x42\x02\x18\x01\x12\r\n\x05title\x18\x03 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x04 \x01(\t\x12\x0c\n\x04rank\x18\x05 \x01(\x05\x12\r\n\x05score\x18\x06 \x01(\x01\x12\x17\n\x0f\x63iting_contexts\x18\x07 \x03(\t\"\xa2\x01\n\rRerankRequest\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x03 \x01(\t\x12\x39\n\ncandidates\x18\x04 \x03(\x0b\x32%.citewell.reranker.v1.RerankCandidate\x12\r\n\x05\x64\x65pth\x18\x05 \x01(\x05\x12\x15\n\rallow_partial\x18\x06 \x01(\x08\"\xaa\x01\n\rRerankedPaper\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x12\n\x05score\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05prior\x18\x04 \x01(\x01\x12\x16\n\ttext_gate\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nprior_gate\x18\x06 \x01(\x01H\x02\x88\x01\x01\x42\x08\n\x06_scoreB\x0c\n\n_text_gateB\r\n\x0b_prior_gate\"\xdc\x01\n\x0eRerankResponse\x12\x33\n\x06papers\x18\x01 \x03(\x0b\x32#.citewell.reranker.v1.RerankedPaper\x12\x12\n\nmodel_hash\x18\x02 \x01(\t\x12\x0e\n\x06scored\x18\x03 \x01(\x05\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x05\x12\x16\n\x0epartial_reason\x18\x05 \x01(\t\x12\x15\n\rqueue_seconds\x18\x06 \x01(\x01\x12\x18\n\x10tokenize_seconds\x18\x07 \x01(\x01\x12\x19\n\x11inference_seconds\x18\x08 \x01(\x01\"\r\n\x0bInfoRequest\"\xa5\x01\n\x0cInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12+\n\x05model\x18\x02 \x01(\x0b\x32\x1c.citewell.types.v1.ModelInfo\x12\x15\n\rdefault_depth\x18\x03 \x01(\x05\x12\x12\n\nspeed_note\x18\x04 \x01(\t\x12\x13\n\x0bprior_decay\x18\x05 \x01(\x01\x12\x17\n\x0f\x63iting_contexts\x18\x06 \x01(\x05\x32\xb5\x01\n\x0fRerankerService\x12S\n\x06Rerank\x12#.citewell.reranker.v1.RerankRequest\x1a$.citewell.reranker.v1.RerankResponse\x12M\n\x04Info\x12!.citewell.reranker.v1.InfoRequest\x1a\".citewell.reranker.v1.InfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#citewell/reranker/v1/reranker.proto\x12\x14\x63itewell.reranker.v1\x1a\x1d\x63itewell/types/v1/paper.proto\"\x94\x01\n\x0fRerankCandidate\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\x14\n\x08revision\x18\x02 \x01(\x03\x42\x02\x18\x01\x12\r\n\x05title\x18\x03 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x04 \x01(\t\x12\x0c\n\x04rank\x18\x05 \x01(\x05\x12\x11\n\x05score\x18\x06 \x01(\x01\x42\x02\x18\x01\x12\x17\n\x0f\x63iting_contexts\x18\x07 \x03(\t\"\xa2\x01\n\rRerankRequest\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x03 \x01(\t\x12\x39\n\ncandidates\x18\x04 \x03(\x0b\x32%.citewell.reranker.v1.RerankCandidate\x12\r\n\x05\x64\x65pth\x18\x05 \x01(\x05\x12\x15\n\rallow_partial\x18\x06 \x01(\x08\"\xaa\x01\n\rRerankedPaper\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x12\n\x05score\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05prior\x18\x04 \x01(\x01\x12\x16\n\ttext_gate\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nprior_gate\x18\x06 \x01(\x01H\x02\x88\x01\x01\x42\x08\n\x06_scoreB\x0c\n\n_text_gateB\r\n\x0b_prior_gate\"\xdc\x01\n\x0eRerankResponse\x12\x33\n\x06papers\x18\x01 \x03(\x0b\x32#.citewell.reranker.v1.RerankedPaper\x12\x12\n\nmodel_hash\x18\x02 \x01(\t\x12\x0e\n\x06scored\x18\x03 \x01(\x05\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x05\x12\x16\n\x0epartial_reason\x18\x05 \x01(\t\x12\x15\n\rqueue_seconds\x18\x06 \x01(\x01\x12\x18\n\x10tokenize_seconds\x18\x07 \x01(\x01\x12\x19\n\x11inference_seconds\x18\x08 \x01(\x01\"\r\n\x0bInfoRequest\"\xa5\x01\n\x0cInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12+\n\x05model\x18\x02 \x01(\x0b\x32\x1c.citewell.types.v1.ModelInfo\x12\x15\n\rdefault_depth\x18\x03 \x01(\x05\x12\x12\n\nspeed_note\x18\x04 \x01(\t\x12\x13\n\x0bprior_decay\x18\x05 \x01(\x01\x12\x17\n\x0f\x63iting_contexts\x18\x06 \x01(\x05\x32\xb5\x01\n\x0fRerankerService\x12S\n\x06Rerank\x12#.citewell.reranker.v1.RerankRequest\x1a$.citewell.reranker.v1.RerankResponse\x12M\n\x04Info\x12!.citewell.reranker.v1.InfoRequest\x1a\".citewell.reranker.v1.InfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,18 +34,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RERANKCANDIDATE'].fields_by_name['revision']._loaded_options = None
   _globals['_RERANKCANDIDATE'].fields_by_name['revision']._serialized_options = b'\030\001'
+  _globals['_RERANKCANDIDATE'].fields_by_name['score']._loaded_options = None
+  _globals['_RERANKCANDIDATE'].fields_by_name['score']._serialized_options = b'\030\001'
   _globals['_RERANKCANDIDATE']._serialized_start=93
-  _globals['_RERANKCANDIDATE']._serialized_end=237
-  _globals['_RERANKREQUEST']._serialized_start=240
-  _globals['_RERANKREQUEST']._serialized_end=402
-  _globals['_RERANKEDPAPER']._serialized_start=405
-  _globals['_RERANKEDPAPER']._serialized_end=575
-  _globals['_RERANKRESPONSE']._serialized_start=578
-  _globals['_RERANKRESPONSE']._serialized_end=798
-  _globals['_INFOREQUEST']._serialized_start=800
-  _globals['_INFOREQUEST']._serialized_end=813
-  _globals['_INFORESPONSE']._serialized_start=816
-  _globals['_INFORESPONSE']._serialized_end=981
-  _globals['_RERANKERSERVICE']._serialized_start=984
-  _globals['_RERANKERSERVICE']._serialized_end=1165
+  _globals['_RERANKCANDIDATE']._serialized_end=241
+  _globals['_RERANKREQUEST']._serialized_start=244
+  _globals['_RERANKREQUEST']._serialized_end=406
+  _globals['_RERANKEDPAPER']._serialized_start=409
+  _globals['_RERANKEDPAPER']._serialized_end=579
+  _globals['_RERANKRESPONSE']._serialized_start=582
+  _globals['_RERANKRESPONSE']._serialized_end=802
+  _globals['_INFOREQUEST']._serialized_start=804
+  _globals['_INFOREQUEST']._serialized_end=817
+  _globals['_INFORESPONSE']._serialized_start=820
+  _globals['_INFORESPONSE']._serialized_end=985
+  _globals['_RERANKERSERVICE']._serialized_start=988
+  _globals['_RERANKERSERVICE']._serialized_end=1169
 # @@protoc_insertion_point(module_scope)

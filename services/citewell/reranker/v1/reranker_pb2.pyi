@@ -50,8 +50,16 @@ class RerankCandidate(_message.Message):
     abstract: _builtins.str
     rank: _builtins.int
     """1-indexed rank in the retrieved list: makes the prior λ^rank."""
-    score: _builtins.float
-    """The retrieval score, for models that read it."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def score(self) -> _builtins.float:
+        """Not read: no model reads the retrieval score."""
+
+    @score.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def score(self, value: _builtins.float) -> None:
+        """Not read: no model reads the retrieval score."""
+
     @_builtins.property
     def citing_contexts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What others said when citing it, with TARGETCIT where they cite it, most fitting first. The model reads the first
@@ -178,10 +186,15 @@ class RerankResponse(_message.Message):
     scored: _builtins.int
     depth: _builtins.int
     partial_reason: _builtins.str
-    """Why fewer were scored than asked for: "DEADLINE", "NO_MODEL", "UNAVAILABLE"; empty = all were."""
+    """Why fewer were scored than asked for; empty = all were. DEADLINE: the time ended first (with allow_partial only).
+    NO_MODEL: none were scored, candidates keep their order. UNAVAILABLE: the model failed or did not answer, those
+    scored before are kept (with allow_partial only). Names of citewell.types.v1.Reason.
+    """
     queue_seconds: _builtins.float
+    """Until the first batch with pairs of this request began."""
     tokenize_seconds: _builtins.float
     inference_seconds: _builtins.float
+    """The sum over the batches that held pairs of this request; batches at the same time count each."""
     @_builtins.property
     def papers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RerankedPaper]: ...
     def __init__(
