@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from citewell.index.v1 import index_pb2 as pb
+from citewell.ingestion.tokens import decode_token
+from citewell.ingestion.v1 import ingestion_pb2, ingestion_pb2_grpc
+from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import CitewellError
+from citewell.types.v1 import publication_pb2
 from tests.integration.test_index_service import Child, call, connected, create_view, numbers, paper, serving, stored
 from tests.servers.power_cut import PowerCut
+from tests.servers.processes import end, free_ports
 
 pytestmark = pytest.mark.fault
 
@@ -68,3 +77,54 @@ async def test_the_index_keeps_what_it_acknowledged(power: PowerCut, tmp_path: P
             number = int(point.paper.id[1:])
             found = await call(stub.Search, pb.SearchRequest(vector=profile(number, point.version), limit=1))
             assert found.papers[0].paper.id == point.paper.id
+
+
+async def test_the_local_log_keeps_what_it_acknowledged(power: PowerCut, tmp_path: Path) -> None:
+    """Events are published by several callers at once; the power goes while they are at it."""
+    tokens: dict[str, str] = {}
+    enough = asyncio.Event()
+
+    async def publish(stub: Any, writer: int) -> None:
+        for number in range(10_000):
+            paper_id = f"{writer}-{number}"
+            body = publication_pb2.Publication(paper_id=paper_id, revision=1, title=f"Lantern {paper_id}")
+            request = ingestion_pb2.PublishRequest(publication=body)
+            tokens[paper_id] = (await call(stub.Publish, request)).token
+            if len(tokens) >= 200:
+                enough.set()
+
+    log, [port] = tmp_path / "log.txt", free_ports(1)
+    with ingestion(tmp_path / "index", port, log, **power.environment) as process:
+        async with open_channel(f"localhost:{port}") as channel:
+            stub = ingestion_pb2_grpc.IngestionServiceStub(channel)
+            writers = [asyncio.create_task(publish(stub, writer)) for writer in range(WRITERS)]
+            await asyncio.wait_for(enough.wait(), 120)
+            process.kill()
+            for ended in await asyncio.gather(*writers, return_exceptions=True):
+                assert isinstance(ended, CitewellError)
+    power.leave(tmp_path / "left")
+    with ingestion(tmp_path / "left", port, log):
+        async with open_channel(f"localhost:{port}") as channel:
+            stub = ingestion_pb2_grpc.IngestionServiceStub(channel)
+            info = await call(stub.Info, ingestion_pb2.InfoRequest())
+            held = {part.partition: part.end_offset for part in info.partitions}
+            for paper_id, token in tokens.items():
+                position, _ = decode_token(token)
+                assert position.log_id == info.log_id
+                assert position.offset < held[position.partition], f"{paper_id} was acknowledged and is gone"
+
+
+@contextmanager
+def ingestion(data: Path, port: int, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`python -m citewell.ingestion` on a local log, without a worker."""
+    settings = {"DATA": str(data), "PORT": str(port), "CONSUME": "false"}
+    told = {f"CITEWELL_INGESTION__{name}": value for name, value in settings.items()}
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "citewell.ingestion"], env=os.environ | told | environment, stderr=file
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        end(process, log)
