@@ -1,4 +1,4 @@
-"""Temporary folders that no disk slows down."""
+"""Temporary folders in memory."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ _MEMORY = "/dev/shm"
 
 @contextlib.contextmanager
 def memory_folder() -> Iterator[Path]:
-    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
+    """A folder in memory where the machine has one: creating a shard syncs to disk a dozen times."""
     parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="citewell-", dir=parent) as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""The test servers themselves: they start, survive what is done to them, and say what they lack."""
+"""The test servers: they start, survive restarts and kills, and say what is missing on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a service's process, by a real server and real channels around a small service."""
+"""The runtime's server and channels, with a small service."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ NAME = "citewell.reranker.v1.RerankerService"
 
 
 class SmallService(reranker_pb2_grpc.RerankerServiceServicer):
-    """Does what the query's context says."""
+    """Behaves as the context of the request says."""
 
     grpc_services = (NAME,)
 

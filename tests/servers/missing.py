@@ -1,4 +1,4 @@
-"""What to do when this machine lacks what a test needs."""
+"""Skips tests whose requirements this machine lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def missing(what: str) -> NoReturn:
-    """Skips the test with one line that says what to install; in CI, where everything is to be there, fails it."""
+    """Skips the test with one line that says what to install. In CI, where everything must be installed, fails it."""
     if os.environ.get("CI") == "true":
         pytest.fail(what, pytrace=False)
     pytest.skip(what)

@@ -27,7 +27,7 @@ def _binaries() -> Path:
 
 
 def _owner() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: whom to run it as instead."""
+    """The user to run PostgreSQL as when the tests run as root, which it refuses."""
     if os.getuid() != 0:
         return {}
     user = next((user for user in pwd.getpwall() if user.pw_name in ("postgres", "nobody")), None)
@@ -37,7 +37,7 @@ def _owner() -> dict[str, Any]:
 
 
 class PostgresServer:
-    """One cluster that keeps its folder and port from one start to the next, with a fresh database for every asker."""
+    """One cluster that keeps its folder and port across restarts. Each test gets a database of its own."""
 
     def __init__(self) -> None:
         self._binaries = _binaries()
@@ -73,16 +73,16 @@ class PostgresServer:
         return self
 
     def stop(self) -> None:
-        """Orderly: clients are sent away, the work in progress is rolled back."""
+        """Stops it in order: clients are disconnected, open transactions rolled back."""
         self._end(signal.SIGINT)
 
     def restart(self) -> None:
-        """At once, without a checkpoint: what was not committed is gone, and the log is replayed."""
+        """Stops it at once, without a checkpoint, and starts it again: it replays its log."""
         self._end(signal.SIGQUIT)
         self.start()
 
     def kill(self) -> None:
-        """As if the power failed: kill -9, every process of the server."""
+        """Kills every process of the server with SIGKILL."""
         if self._process is not None:
             process, self._process = self._process, None
             os.killpg(process.pid, signal.SIGKILL)
@@ -104,7 +104,7 @@ class PostgresServer:
         return f"postgresql://citewell@127.0.0.1:{port or self.port}/{database}"
 
     def _starts(self) -> bool:
-        # After kill -9 the dead server's shared memory may be there for a moment: then it ends, and is started again.
+        # After SIGKILL the shared memory may remain for a moment. The server then ends at once and is started again.
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(

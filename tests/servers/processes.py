@@ -1,4 +1,4 @@
-"""Starting and ending server processes, and waiting for what they promise."""
+"""Starting and ending server processes, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on; all are held until the last is found, so that they differ."""
+    """Free ports. All are held until the last is found, so that they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for holder in sockets:
@@ -31,7 +31,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0, 
 
 
 def end(process: subprocess.Popen[bytes], log: Path, seconds: float = 30.0) -> None:
-    """Waits for a process that was told to end; one that does not is killed, and that is an error."""
+    """Waits for a process that was told to end. Kills it and raises TimeoutError when it does not."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

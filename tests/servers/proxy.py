@@ -1,4 +1,4 @@
-"""A TCP proxy that can spoil a link: cut it, slow it down, reset it, or swallow what is sent."""
+"""A TCP proxy that can cut, delay, reset or stall connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _T = TypeVar("_T")
 
 
 class Proxy:
-    """Passes connections to `port` on to the target until told otherwise. Its port stays the same throughout."""
+    """Forwards connections on `port` to the target. The port stays the same until the proxy is closed."""
 
     def __init__(self, target_port: int | None = None) -> None:
         (self.port,) = free_ports(1)
         self.target_port = target_port
-        """May be set later: a server that advertises the proxy needs the proxy's port first."""
+        """May be set later, because a server that advertises the proxy's port must know it before it starts."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._server: asyncio.Server | None = None
@@ -41,23 +41,23 @@ class Proxy:
         self._loop.close()
 
     def restore(self) -> None:
-        """As good as new. What a black hole held back is delivered, as TCP would send it again."""
+        """Forwards again without disturbance. Data held back by blackhole() is delivered, as TCP would resend it."""
         self._run(self._restore())
 
     def cut(self) -> None:
-        """Connections end; new ones are refused."""
+        """Closes connections and refuses new ones."""
         self._run(self._cut(reset=False))
 
     def reset(self) -> None:
-        """Connections are reset by the peer; new ones are served."""
+        """Resets connections; new ones are accepted."""
         self._run(self._reset())
 
     def delay(self, seconds: float) -> None:
-        """Every piece of data is late by so much, in both directions."""
+        """Delays all data by so many seconds, in both directions."""
         self._delay = seconds
 
     def blackhole(self) -> None:
-        """Connections stand, new ones too, and nothing comes through."""
+        """Keeps connections open, accepts new ones, and forwards nothing."""
         self._loop.call_soon_threadsafe(self._open.clear)
 
     def _run(self, work: Awaitable[_T]) -> _T:
@@ -83,7 +83,7 @@ class Proxy:
         links = dict(self._links)
         for link, ends in links.items():
             for end in ends:
-                if reset:  # to linger for no time is to say RST instead of FIN
+                if reset:  # with a linger time of 0 the socket sends RST instead of FIN
                     linger = struct.pack("ii", 1, 0)
                     end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 end.transport.abort()

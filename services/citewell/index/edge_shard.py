@@ -58,7 +58,7 @@ def create_shard(path: Path, kind: Kind, dimension: int) -> None:
         sparse = {LEXICAL: edge.EdgeSparseVectorParams()}
     else:
         vectors, sparse = {SPAN: edge.EdgeVectorParams(dimension, edge.Distance.Cosine, memory=unread)}, {}
-    # No graph is ever built: a full scan of 88,000 papers is fast and exact, and building blocks everyone.
+    # No graph is built: a full scan of 88,000 papers is fast and exact, and building one blocks the process.
     shard = edge.EdgeShard.create(str(path), edge.EdgeConfig(vectors=vectors, sparse_vectors=sparse))
     for name in PAPER_KEYWORDS if kind is Kind.PAPERS else SPAN_KEYWORDS:
         shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Keyword))
@@ -96,14 +96,14 @@ class EdgePoints:
     def __init__(self, path: Path, thread: OneThread, min_free_bytes: int, flush_seconds: float) -> None:
         self._path, self._thread = path, thread
         self._min_free_bytes, self._flush_seconds = min_free_bytes, flush_seconds
-        self._shard: Any = edge.EdgeShard.load(str(path))  # its stubs say less than it returns
+        self._shard: Any = edge.EdgeShard.load(str(path))  # its type stubs are incomplete
         self._change = self._last_change()
         self._flushed, self._dirty = time.monotonic(), False
         self._commit = GroupCommit(lambda: sync_tree(path / "wal"), lambda: self._change)
 
     async def upsert(self, points: Sequence[Point]) -> int:
         stale = sum([await self._thread.run(self._write, chunk) for chunk in _chunks(points, WRITE_CHUNK)])
-        # Also where nothing was written: what another call wrote just now may be why these points are not newer.
+        # Also when nothing was written: a write of another call, not synced yet, may have made these points stale.
         await self._commit.durable(self._change)
         return stale
 
@@ -191,7 +191,7 @@ class EdgePoints:
         return self._change
 
     async def changes(self, after: int) -> Changes:
-        """Every write carries its number in the payload, so the feed is as durable as the points."""
+        """Read from the payloads, where each point has the number of its last write: as durable as the points."""
         number = self._change
         ids: set[UUID] = set()
         start, more = None, number > after

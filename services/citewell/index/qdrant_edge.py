@@ -19,7 +19,7 @@ from citewell.runtime.owner_lock import OwnerLock
 
 
 class EdgeStore:
-    """Views as folders. One process owns the folder at a time: the engine's shards allow no more."""
+    """Each view is a folder. Only one process may own the store: the engine's shards allow no more."""
 
     engine = ENGINE
 
@@ -39,7 +39,7 @@ class EdgeStore:
             await self._thread.run(self._load)
         except CitewellError:
             raise
-        except Exception as error:  # files that are no registry, or no shard of this engine
+        except Exception as error:  # a damaged registry or shard
             raise FailedPrecondition(
                 f"the store {self._folder} cannot be read ({error}): move it away and rebuild the view from the ledger",
                 reason="STORE_UNREADABLE",
@@ -47,7 +47,7 @@ class EdgeStore:
 
     def _load(self) -> None:
         registry = _read_registry(self._folder / "views.json")
-        for entry in self._folder.iterdir():  # what a crash left of a view half created or half dropped
+        for entry in self._folder.iterdir():  # left by a crash while a view was created or dropped
             if entry.is_dir() and entry.name not in registry.views:
                 shutil.rmtree(entry)
         self._points = {(name, kind): self._open_points(name, kind) for name in registry.views for kind in Kind}
@@ -103,7 +103,7 @@ class EdgeStore:
             raise NotFound(f"view {view.name!r} was dropped", reason="UNKNOWN_VIEW") from None
 
     async def disk_bytes(self, view: View) -> int:
-        def used() -> int:  # blocks, not lengths: the engine's files are sparse
+        def used() -> int:  # allocated blocks, because the engine's files are sparse
             return sum(path.stat().st_blocks * 512 for path in (self._folder / view.name).rglob("*"))
 
         return await self._thread.run(used)
@@ -126,7 +126,7 @@ def _read_registry(path: Path) -> Registry:
 
 
 def _write_registry(path: Path, registry: Registry) -> None:
-    """Whole or not at all, also when the machine stops in the middle."""
+    """Replaces the file atomically, also across a power cut."""
     written = {
         "schema_version": SCHEMA_VERSION,
         "serving": registry.serving,

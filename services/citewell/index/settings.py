@@ -23,7 +23,7 @@ class QdrantSettings(BaseModel):
     api_key: SecretStr = SecretStr("")
     """Key that may read and write; empty = none."""
     prefix: str = Field("citewell", pattern="^[a-z0-9][a-z0-9-]{0,31}$")
-    """Begins the names of all our collections, and is the alias of the served one."""
+    """Prefix of the names of all collections, and alias of the served one."""
     shards: int = Field(1, ge=1, le=64)
     """Shards of each new collection: a multiple of the number of nodes."""
     replicas: int = Field(1, ge=1, le=16)
@@ -31,7 +31,7 @@ class QdrantSettings(BaseModel):
     write_consistency: int = Field(1, ge=1, le=16)
     """How many copies must have a write before it is acknowledged."""
     strict: bool = True
-    """Let the server refuse what we never ask for: filters without an index, huge requests."""
+    """Turn on Qdrant's strict mode: the server refuses filters without an index and huge requests."""
     exact: bool = False
     """Always look at every vector instead of the graph and the int8 copies."""
 
@@ -42,7 +42,7 @@ class IndexSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="CITEWELL_INDEX__")
 
     store: Literal["edge", "qdrant"] = "edge"
-    """Who keeps the points: edge = qdrant-edge in this process, qdrant = a Qdrant server."""
+    """Where the points are stored: edge = qdrant-edge in this process, qdrant = a Qdrant server."""
     qdrant: QdrantSettings = QdrantSettings()
     """Where the Qdrant server is and how its collections are spread."""
     folder: Path = Path("data/index")
@@ -53,11 +53,11 @@ class IndexSettings(ServiceSettings):
     """How often the embedded store flushes its segments. Acknowledged writes are on disk in any case, in its
     write-ahead log; a longer time makes that log, and the next start after a crash, longer."""
     owner_wait_seconds: float = Field(10.0, ge=0)
-    """How long to wait at start for the process before us to let go of the embedded store."""
+    """How long to wait at start until the previous process releases the embedded store."""
     accelerator: Literal["none", "flat", "sq8", "gpu"] = "flat"
     """Profiles kept in memory for FAISS: flat = exact, 4 bytes a number; sq8 = a quarter of that, nearly exact;
     gpu = exact, on a GPU."""
     search_threads: int = Field(2, ge=1, le=256)
     """How many searches FAISS runs side by side, one thread each."""
     feed_seconds: float = Field(0.0, ge=0)
-    """How old the copy in memory may be when others write to the store as well; 0 = ask before every search."""
+    """How old the copy in memory may be when other processes write to the store too; 0 = check before each search."""

@@ -38,7 +38,7 @@ def _edge_store(settings: IndexSettings) -> Store:
 
 def qdrant_store(settings: IndexSettings) -> QdrantStore:
     """The store on the server that the settings name, not yet open."""
-    # Imported where it is used: the embedded set-up starts faster without the client's thousands of models.
+    # Imported here because the client is slow to import and the embedded store does not need it.
     from qdrant_client import AsyncQdrantClient
 
     from citewell.index.qdrant_server import ClusterShape, QdrantStore
@@ -51,7 +51,7 @@ def qdrant_store(settings: IndexSettings) -> QdrantStore:
             grpc_port=told.grpc_port,
             prefer_grpc=True,
             api_key=told.api_key.get_secret_value() or None,
-            check_compatibility=False,  # the store checks for what it needs
+            check_compatibility=False,  # the store checks the version itself
         )
 
     shape = ClusterShape(told.shards, told.replicas, told.write_consistency, told.strict)

@@ -1,4 +1,4 @@
-"""How our clients call our services: one service config, deadlines and traces passed on, errors of our own tree."""
+"""Calls between services: the service config, deadlines and traces passed on, statuses turned into our exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidFiel
 from citewell.runtime.settings import TlsClient
 from citewell.runtime.tls import client_credentials
 
-# Methods that may be sent again without harm. Only UNAVAILABLE is retried: such a call was not answered.
+# Idempotent methods: they are retried on UNAVAILABLE, which means that the call was not answered.
 IDEMPOTENT = {
     "citewell.recommender.v1.RecommenderService": ("Recommend", "RecommendBatch", "Explain", "Info"),
     "citewell.profiler.v1.ProfileQueryService": ("EmbedQuery", "ScoreProfiles", "GetProfile", "Info"),
@@ -108,7 +108,7 @@ def open_channel(address: str, tls: TlsClient | None = None, max_message_megabyt
 async def invoke(
     method: _Method, request: Any, stage: str, *, at_most: float = math.inf, wait_for_ready: bool = False
 ) -> Any:
-    """The answer of another service within what is left of the caller's deadline, or an error of our tree.
+    """The answer of another service within what is left of the caller's deadline, or one of our exceptions.
 
     `stage` names the work in errors. With `wait_for_ready` a call without a connection waits for one until its
     deadline; otherwise it fails with Unavailable as soon as connecting fails.
@@ -126,7 +126,7 @@ async def invoke(
 
 
 async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGenerator[Any, None]:
-    """Each answer of a server-streaming call within what is left of the caller's deadline, errors as of our tree.
+    """Each answer of a server-streaming call within what is left of the caller's deadline. Errors are our exceptions.
 
     Closing the generator cancels the call.
     """
@@ -145,11 +145,11 @@ async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGener
 
 @contextmanager
 def _client_span(method: _Method, stage: str) -> Iterator[None]:
-    """A span of the call that tells how it ended.
+    """A client span that records how the call ended.
 
-    Our own instead of OpenTelemetry's interceptors: those see gRPC's status, not the reason that says what failed.
+    OpenTelemetry's own interceptors would record the gRPC status, but not the reason.
     """
-    path = getattr(method, "_method", b"")  # the stubs' callables tell their name only so
+    path = getattr(method, "_method", b"")  # gRPC has no public attribute for the name
     name = path.decode().lstrip("/") if isinstance(path, bytes) and path else stage
     with telemetry.span(name, None, SpanKind.CLIENT, **{"rpc.system.name": "grpc", "citewell.stage": stage}) as span:
         try:
@@ -161,7 +161,7 @@ def _client_span(method: _Method, stage: str) -> Iterator[None]:
 
 
 async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "") -> None:
-    """Returns when the service (empty: the whole server, told by `name`) says SERVING; raises Unavailable otherwise."""
+    """Raises Unavailable unless the service is SERVING. Empty: the whole server, which errors then call `name`."""
     check, name = health_pb2_grpc.HealthStub(channel).Check, name or service
     answer = await invoke(check, health_pb2.HealthCheckRequest(service=service), name, at_most=2.0)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
@@ -169,11 +169,11 @@ async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
-    """The error of our tree that a failed call means."""
+    """The exception that the status of a failed call stands for."""
     reason, metadata, violation, retry_after_seconds = "", {}, None, 1.0
     try:
         status = rpc_status.from_call(error)
-    except ValueError:  # details that contradict the code: not one of our servers
+    except ValueError:  # details and code contradict each other: not one of our servers
         status = None
     for detail in status.details if status else ():
         info, request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
@@ -188,7 +188,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
     if violation is not None:
         return _InvalidRemoteField(violation.field, message, reason)
     code = int(error.code().value[0])
-    if not reason:  # not said by one of our handlers: the connection's or the deadline's own end
+    if not reason:  # gRPC ended the call itself: no connection, or the deadline
         message = f"{stage}: {message}"
         reason = {4: DeadlineExceeded.default_reason, 14: Unavailable.default_reason}.get(code, error.code().name)
     metadata.setdefault("stage", stage)
@@ -196,7 +196,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
 
 
 class _InvalidRemoteField(InvalidField):
-    """A field that another service refused, in that service's words."""
+    """A field that another service refused, with that service's message."""
 
     def __init__(self, field: str, message: str, reason: str) -> None:
         super().__init__(field, "", "", reason=reason or None)

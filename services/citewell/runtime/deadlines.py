@@ -1,4 +1,4 @@
-"""Deadlines: what is left of a call's time, seen by everything done for it."""
+"""The deadline of the current call, in a context variable that everything done for the call can read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from citewell.runtime.errors import DeadlineExceeded
 
 T = TypeVar("T")
 
-# Kept back for the way home: an answer that arrives after the caller's deadline is of no use.
+# Reserved for sending the answer: one that arrives after the caller's deadline is of no use.
 MARGIN_SECONDS = 0.005
 
 _deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
 def remaining() -> float:
-    """Seconds left for the call in hand, infinite outside of one."""
+    """Seconds until the deadline of the current call; infinite outside of a call."""
     return _deadline.get() - time.monotonic()
 
 
 def budget(work: str, at_least: float = 0.0) -> float:
-    """Seconds that may be given to some work; DeadlineExceeded when too few are left to start it."""
+    """Seconds that the work may take; DeadlineExceeded when too few are left to start it."""
     left = remaining() - MARGIN_SECONDS
     if left <= at_least:
         raise DeadlineExceeded(f"{max(left, 0.0) * 1000:.0f} ms were left, too little to start {work}", stage=work)
@@ -35,7 +35,7 @@ def budget(work: str, at_least: float = 0.0) -> float:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Limits what is done inside to so many seconds, or to what was left already if that is less."""
+    """Sets the deadline of what is done inside: so many seconds from now, or the outer deadline if that is earlier."""
     token = _deadline.set(min(_deadline.get(), time.monotonic() + seconds))
     try:
         yield
@@ -44,7 +44,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 async def in_time(work: Awaitable[T], stage: str) -> T:
-    """The work's result within what is left of the call's time; DeadlineExceeded names the stage."""
+    """The work's result; DeadlineExceeded, naming the stage, when the deadline comes first."""
     seconds = remaining() - MARGIN_SECONDS
     try:
         # Not wait_for: an error would hold its task, the task the error, and both the request until garbage collection.

@@ -1,4 +1,4 @@
-"""The one error tree. Each class carries its gRPC code, a stable reason, and whether a retry can help.
+"""The exceptions of all services. Each class has a gRPC code, a stable reason, and whether a retry can help.
 
     CitewellError
     ├── InvalidField          INVALID_ARGUMENT     names the field, the value and what would be right
@@ -10,7 +10,7 @@
     ├── DeadlineExceeded      DEADLINE_EXCEEDED
     ├── Unavailable           UNAVAILABLE          a dependency does not answer; retry
     ├── NotBuilt              UNIMPLEMENTED
-    └── Internal              INTERNAL             a defect of ours
+    └── Internal              INTERNAL             a defect of the service
 
 Domain code raises these and never imports grpc. runtime/interceptors.py makes google.rpc.Status of them.
 """
@@ -37,7 +37,7 @@ class Code(IntEnum):
 
 
 class CitewellError(Exception):
-    """What went wrong, in words that may cross the wire."""
+    """What went wrong. The message may be sent to the caller."""
 
     code: ClassVar[Code] = Code.INTERNAL
     default_reason: ClassVar[str] = "INTERNAL"
@@ -78,7 +78,7 @@ class FailedPrecondition(CitewellError):
 
 
 class Overloaded(CitewellError):
-    """Too much work is waiting already."""
+    """The service has too much work already."""
 
     code = Code.RESOURCE_EXHAUSTED
     default_reason = "OVERLOADED"
@@ -113,7 +113,7 @@ class NotBuilt(CitewellError):
 
 
 class Internal(CitewellError):
-    """A defect of ours; the log knows more than the wire."""
+    """A defect of the service. The caller gets no details; the log has them."""
 
 
 def error_for(
@@ -123,7 +123,7 @@ def error_for(
     metadata: dict[str, str] | None = None,
     retry_after_seconds: float = 1.0,
 ) -> CitewellError:
-    """The error of our tree that another service meant by a status."""
+    """The exception that another service's status stands for."""
     for kind in (NotFound, AlreadyExists, FailedPrecondition, DeadlineExceeded, Unavailable, NotBuilt):
         if kind.code == code:
             return kind(message, reason=reason, **(metadata or {}))
@@ -142,5 +142,5 @@ class RemoteInvalidArgument(CitewellError):
 
 
 def shorten(text: str, limit: int = 80) -> str:
-    """The text, cut so that a message never carries somebody's whole draft."""
+    """The text, cut so that no message contains a whole draft."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""Named places where a process can be made to die, so that tests prove what survives."""
+"""Named points at which a test can kill the process, to check what survives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-# Read here and not in a service's settings: no operator sets it, and every process knows the same one.
+# Not a service's setting: operators never set it, and all services read the same variable.
 VARIABLE = "CITEWELL_FAULT_POINT"
 
 
@@ -15,7 +15,7 @@ def _die() -> None:
 
 
 def _from_environment() -> dict[str, Callable[[], None]]:
-    """`after-encode` dies at the first visit of that point, `after-encode:3` at the third."""
+    """`after-encode` kills the process when it first reaches that point, `after-encode:3` the third time."""
     name, _, visit = os.environ.get(VARIABLE, "").partition(":")
     if not name:
         return {}
@@ -31,10 +31,10 @@ def _from_environment() -> dict[str, Callable[[], None]]:
 
 
 actions: dict[str, Callable[[], None]] = _from_environment()
-"""What happens at each point; a test in the same process may put in a function that raises."""
+"""What is called at each point. A test in the same process may add a function that raises."""
 
 
 def point(name: str) -> None:
-    """Does nothing, unless a test asked for something to happen here."""
+    """Calls what a test has set for this point; otherwise does nothing."""
     if action := actions.get(name):
         action()

@@ -1,4 +1,4 @@
-"""What every call of every server passes through: trace, deadline, admission, errors, metrics, one log line."""
+"""The interceptor of every call: trace, deadline, admission, errors, metrics, one log line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _durations = telemetry.meter.create_histogram(
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps each handler; the handlers themselves only translate and call the domain."""
+    """Wraps each handler, so that handlers only translate messages and call the domain."""
 
     def __init__(self, default_deadline_seconds: float, admission: Admission) -> None:
         self._default_deadline, self._admission = default_deadline_seconds, admission
@@ -52,7 +52,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 with _Call(method, metadata, context, self._deadline(context, streams=True)) as call:
                     try:
                         request = sound(request)
-                        # How fast a stream is read limits its bytes: each service takes in what it can hold.
+                        # No bytes: each service limits those of a stream by how fast it reads.
                         with self._admission.call(method, 0, deadlines.remaining()):
                             async for response in stream(request, context):
                                 yield response
@@ -91,7 +91,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 class _Call:
-    """One call in hand: its deadline and span while it runs, its metrics and log line when it ends."""
+    """One call: sets its deadline and span while it runs, writes its metrics and log line when it ends."""
 
     def __init__(self, method: str, metadata: dict[str, str], context: Any, seconds: float) -> None:
         self._method, self._context = method.lstrip("/"), context
@@ -107,7 +107,7 @@ class _Call:
         return self
 
     async def fail(self, error: Exception) -> None:
-        """Ends the call with the status the error means. Does not return."""
+        """Ends the call with the status that the error stands for. Always raises."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
         if not isinstance(error, CitewellError):

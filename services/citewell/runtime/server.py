@@ -24,7 +24,7 @@ HEALTH_INTERVAL_SECONDS = 2.0
 
 
 class Service(Protocol):
-    """What a service brings; everything else about its process is here."""
+    """What a service implements; the rest of its process is in this module."""
 
     @property
     def grpc_services(self) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class ServiceProcess:
         server = grpc.aio.server(
             interceptors=[CallInterceptor(settings.default_deadline_seconds, admission)],
             options=[
-                ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
+                ("grpc.so_reuseport", 0),  # a port in use is an error; gRPC would share it
                 ("grpc.max_connection_age_ms", age_ms),
                 ("grpc.max_connection_age_grace_ms", int(settings.default_deadline_seconds * 1000)),
                 ("grpc.keepalive_time_ms", 60_000),
@@ -153,7 +153,7 @@ class ServiceProcess:
         return server
 
     async def _until_stopped(self, work: Awaitable[None]) -> bool:
-        """Whether the work ended before a stop was asked for."""
+        """Runs the work until it ends or a stop is requested; whether it ended."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)

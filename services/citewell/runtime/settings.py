@@ -20,7 +20,7 @@ class UnknownSetting(Exception):
 
 
 class TlsServer(BaseModel):
-    """How a server proves who it is, and whom it lets in."""
+    """TLS of a server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -39,7 +39,7 @@ class TlsServer(BaseModel):
 
 
 class TlsClient(BaseModel):
-    """Whom a client trusts, and how it proves who it is."""
+    """TLS of a client."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -119,7 +119,7 @@ def load_settings(kind: type[S]) -> S:
     return settings
 
 
-# user:password@ in an address; a password may hold anything but what ends it.
+# The password in user:password@host. It may contain colons and @.
 _PASSWORD = re.compile(r"(://[^\s/:@\"']*:)[^\s/\"']+(?=@)")
 
 

@@ -23,7 +23,7 @@ from prometheus_client import start_http_server
 from citewell import __version__
 from citewell.runtime.settings import ServiceSettings, UnknownSetting
 
-# Seconds; from a hop on loopback to a call at its default deadline.
+# Seconds: from a call on the same machine to one at the default deadline.
 DURATION_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 logger = structlog.get_logger()
@@ -32,7 +32,7 @@ meter = metrics.get_meter("citewell")
 
 
 class Telemetry:
-    """What a process sends out. Made once at start, flushed and shut down at the end."""
+    """Logs, metrics and traces of a process. Created once at start, flushed and shut down at the end."""
 
     def __init__(self, service: str, settings: ServiceSettings) -> None:
         configure_logging(service, settings.log_level)
@@ -57,7 +57,7 @@ class Telemetry:
         metrics.set_meter_provider(self._meter_provider)
 
     def shutdown(self) -> None:
-        """Sends what is still held back."""
+        """Exports what is still buffered."""
         self._tracer_provider.shutdown()
         self._meter_provider.shutdown()
 
@@ -104,7 +104,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def continued_trace(headers: Mapping[str, str]) -> Context:
-    """The context that the sender's headers carry on."""
+    """The trace context in the sender's headers."""
     return propagate.extract(headers)
 
 
@@ -112,17 +112,17 @@ def continued_trace(headers: Mapping[str, str]) -> Context:
 def span(
     name: str, parent: Context | None = None, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int | float
 ) -> Iterator[trace.Span]:
-    """Times what is done inside as one step of the trace."""
+    """A span of the current trace around what is done inside."""
     with tracer.start_as_current_span(name, context=parent, kind=kind, attributes=attributes) as current:
         yield current
 
 
-# Of a server's own making: other failures are the caller's, and its span says so (OpenTelemetry's rules for gRPC).
+# Codes that make a server's span an error. For others the caller is at fault (OpenTelemetry's conventions for gRPC).
 _SERVER_ERRORS = ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
 
 
 def end_rpc_span(span: trace.Span, code: str, reason: str, *, server: bool) -> None:
-    """Tells in the span how a gRPC call ended."""
+    """Records in the span how a gRPC call ended."""
     span.set_attribute("rpc.response.status_code", code)
     if code == "OK":
         return

@@ -1,4 +1,4 @@
-"""Requests that cannot be parsed: which field is at fault, told as for any other wrong field."""
+"""Requests that cannot be parsed: finds the wrong field, so that the answer names it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Malformed:
-    """Stands for a request that cannot be parsed, until the call's interceptor refuses it."""
+    """Takes the place of a request that cannot be parsed, until the interceptor refuses it."""
 
     def __init__(self, error: InvalidField) -> None:
         self.error = error
 
 
 def forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """The same deserializer, but with Malformed as result where gRPC would answer an unexplained INTERNAL."""
+    """The same deserializer, returning Malformed where gRPC would answer INTERNAL without an explanation."""
     assert deserialize is not None  # generated handlers have one
     descriptor: Descriptor = deserialize.__self__.DESCRIPTOR  # type: ignore[attr-defined]  # of Message.FromString
 
@@ -35,7 +35,7 @@ def forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], A
 
 
 def refuse_malformed(request: object) -> None:
-    """Raises the error that a malformed request stands for."""
+    """Raises the error of a malformed request."""
     if isinstance(request, Malformed):
         raise request.error
 
