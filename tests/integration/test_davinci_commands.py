@@ -89,7 +89,5 @@ def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
     assert page.with_suffix(".svg").stat().st_size > 1000
     # An item that everything speaks for is surer than one that nothing speaks for.
     table = calibration.tables[1]
-    likely = {"profile": 0.9, "lexical": 0.8, "margin": 0.5, "log_rank": 0.0}
-    assert table.confidence(likely) > table.confidence(
-        {"profile": 0.1, "lexical": 0.0, "margin": -1.5, "log_rank": 1.6}
-    )
+    likely = {"retrieval": 2.5, "margin": 0.5, "log_rank": 0.0}
+    assert table.confidence(likely) > table.confidence({"retrieval": 0.3, "margin": -1.5, "log_rank": 1.6})

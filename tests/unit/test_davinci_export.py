@@ -35,7 +35,7 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> RunFolder:
     tiny_tokenizer().save(str(tokenizer))
     budget = TokenBudget(context=16, query_title=4, candidate=20, window=CONFIG["max_position_embeddings"])
     vocabulary = tiny_tokenizer().get_vocab_size()
-    config = {**request.param, "vocab_size": vocabulary}
+    config = {**request.param, "vocab_size": vocabulary, "_name_or_path": str(tmp_path)}
     folder.write_static(TrainSettings(head_size=8, budget=budget), config, tokenizer)
     save_file(tiny_davinci_weights(vocabulary), folder.weights)
     return folder
@@ -118,6 +118,7 @@ def test_an_exported_model_comes_back_to_torch(run: RunFolder, tmp_path: Path, s
     out = tmp_path / "served"
     export_folder(run, out, storage, "davinci-tiny", (2024, 10, 31), run.settings.budget)
     source = starting_point(out)
+    assert str(tmp_path) not in (out / "config.json").read_text()
     trained, back = run.model().state_dict(), source.model().state_dict()
     assert trained.keys() == back.keys()
     tolerance = 1e-7 if storage is Storage.FP32 else 0.01  # a scale is the largest weight of a column / 127

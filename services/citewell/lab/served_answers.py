@@ -25,13 +25,14 @@ from citewell.lab.experiment import Experiment
 from citewell.lab.protocol import Mode, verify_rankings
 from citewell.lab.retrieval import search
 from citewell.lab.systems import System
-from citewell.lab.vectors import VectorCache, keys_of, text_key
 from citewell.profiler.encoder import TextEncoder
+from citewell.profiler.profiles import Vectors
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc, profile_query_pb2, profile_query_pb2_grpc
 from citewell.recommender.v1 import recommender_pb2 as pb
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke, open_channel
+from citewell.scholarly.contexts import normalise
 from citewell.scholarly.publications import Publication
 from citewell.types.messages import event_to_message
 from citewell.types.v1 import paper_pb2, publication_pb2
@@ -93,7 +94,6 @@ async def load(
     state: Path,
     profiler: str,
     encoder: TextEncoder,
-    cache: VectorCache,
     on_progress: OnProgress,
 ) -> tuple[int, int]:
     """Loads papers and train contexts with their vectors; returns how many publications were taken and refused.
@@ -115,9 +115,9 @@ async def load(
                 f"the profiler encodes with {info.encoder.name} ({info.encoder.hash}), the lab's vectors are of "
                 f"{encoder.model_id} ({encoder.model_hash})"
             )
-        ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
+        ledger, vectors = ledger_pb2_grpc.LedgerServiceStub(channel), _Vectors(experiment, encoder)
 
-        for chunk in _chunks(corpus, encoder, cache, bare=bare):
+        for chunk in _chunks(corpus, vectors, bare=bare):
 
             async def requests(events: list[publication_pb2.PublicationEvent] = chunk) -> AsyncIterator[Any]:
                 yield ledger_pb2.LoadPublicationsRequest(events=events)
@@ -131,9 +131,7 @@ async def load(
     return taken, refused
 
 
-def _chunks(
-    corpus: Corpus, encoder: TextEncoder, cache: VectorCache, *, bare: bool
-) -> Iterator[list[publication_pb2.PublicationEvent]]:
+def _chunks(corpus: Corpus, vectors: _Vectors, *, bare: bool) -> Iterator[list[publication_pb2.PublicationEvent]]:
     chunk: list[publication_pb2.PublicationEvent] = []
     size = 0
     for loadable in corpus.publications():
@@ -143,7 +141,7 @@ def _chunks(
         if bare:
             publication = replace(publication, abstract="")
         message = event_to_message(replace(loadable.event, body=publication))
-        message.publication.vectors.extend(_vectors(publication, encoder, cache))
+        message.publication.vectors.extend(vectors.of(publication))
         if chunk and (len(chunk) == _CHUNK or size + message.ByteSize() > _CHUNK_BYTES):
             yield chunk
             chunk, size = [], 0
@@ -153,17 +151,26 @@ def _chunks(
         yield chunk
 
 
-def _vectors(
-    publication: Publication, encoder: TextEncoder, cache: VectorCache
-) -> Iterator[publication_pb2.TextVector]:
-    """The cached vectors of the paper and of every context in it."""
-    contexts = sorted({text for said in publication.contexts().values() for text in said})
-    prepared = [encoder.paper_text(publication.title, publication.abstract), *contexts]
-    keys = keys_of([text_key(publication.title, publication.abstract), *map(text_key, contexts)])
-    for text, vector in zip(prepared, cache.get(keys), strict=True):
-        yield publication_pb2.TextVector(
+class _Vectors:
+    """The experiment's vectors as publishers supply them."""
+
+    def __init__(self, experiment: Experiment, encoder: TextEncoder) -> None:
+        data = experiment.data
+        self._vectors, self._encoder = experiment.vectors, encoder
+        self._paper = {identifier: row for row, identifier in enumerate(data.papers.ids)}
+        self._context = {normalise(text): row for row, text in enumerate(data.contexts.texts)}
+
+    def of(self, publication: Publication) -> Iterator[publication_pb2.TextVector]:
+        """The vectors of the paper and of every context in it."""
+        own = self._encoder.paper_text(publication.title, publication.abstract)
+        yield self._message(own, self._vectors.papers[self._paper[publication.paper_id]])
+        for text in sorted({text for said in publication.contexts().values() for text in said}):
+            yield self._message(text, self._vectors.contexts[self._context[text]])
+
+    def _message(self, text: str, vector: Vectors) -> publication_pb2.TextVector:
+        return publication_pb2.TextVector(
             text_hash=hashlib.sha256(text.encode()).digest(),
-            model_hash=encoder.model_hash,
+            model_hash=self._encoder.model_hash,
             values=vector.astype("<f4").tobytes(),
         )
 

@@ -28,11 +28,8 @@ from citewell.scholarly.queries import Strategy
 SHOWN = 10
 """Items of an answer that thresholds are tried on."""
 THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-KINDS = {
-    "reranked": ("profile", "lexical", "rerank", "margin", "log_rank"),
-    "not reranked": ("profile", "lexical", "margin", "log_rank"),
-}
-"""Each kind of answer, and the features its table reads. The retrieval score is the sum of two of them."""
+KINDS = {"reranked": ("retrieval", "rerank", "margin", "log_rank"), "not reranked": ("retrieval", "margin", "log_rank")}
+"""Each kind of answer, and the features its table reads."""
 
 
 @dataclass(frozen=True, slots=True)

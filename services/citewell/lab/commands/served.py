@@ -33,7 +33,6 @@ from citewell.lab.metrics import estimate
 from citewell.lab.sampling import sampled
 from citewell.lab.served import compare_with_index
 from citewell.lab.served_answers import SHOWN, Answers, Asking, agreement, ask, load, time_defaults
-from citewell.lab.vectors import VectorCache
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
 LAB_SYSTEM = {"profile": "profiler", "hybrid": "hybrid"}
@@ -76,10 +75,8 @@ def served(
         if profiler:
             model, _ = encoding.load()
             with tempfile.TemporaryDirectory() as scratch:
-                vectors = VectorCache(cache, model.exact_hash)
-                taken, refused = asyncio.run(
-                    load(experiment, data, Path(scratch) / "corpus", profiler, model, vectors, on_progress)
-                )
+                loading = load(experiment, data, Path(scratch) / "corpus", profiler, model, on_progress)
+                taken, refused = asyncio.run(loading)
             typer.echo(f"{taken:,} publications loaded, {refused:,} refused")
         answers = asyncio.run(ask(experiment, recommender, drawn, asking, on_progress))
         times = {

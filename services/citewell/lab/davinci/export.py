@@ -81,7 +81,9 @@ def export_folder(
     for graph, file in zip(graphs.parts, GRAPHS, strict=True):
         onnx.save(graph, out / file)
     shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
-    (out / ENCODER_CONFIG).write_text(json.dumps(run.encoder_config, indent=2) + "\n", encoding="utf-8")
+    # Where the encoder came from is a path of the training machine.
+    config = {name: value for name, value in run.encoder_config.items() if name != "_name_or_path"}
+    (out / ENCODER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     settings = run.settings
     hidden = int(run.encoder_config["hidden_size"])
     mentions = settings.mentions if budget.mentions else 0
