@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
 
+from citewell.index import qdrant_points
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.faiss_index import gpu_is_there
 from citewell.index.index import Index
@@ -21,7 +22,7 @@ from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.qdrant_points import ChangeLog
 from citewell.index.qdrant_server import QdrantStore
 from citewell.index.queries import EvidenceSearch, Search
-from citewell.index.store import Changes, Kind, Store
+from citewell.index.store import Changes, ChangesForgottenError, Kind, Store
 from citewell.index.views import View
 from citewell.runtime import deadlines
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
@@ -334,6 +335,36 @@ async def test_words_and_profile_are_added_over_all_that_the_filter_admits(
     assert all(score <= found[-1].score + 1e-5 for score in expected.values())
 
 
+async def test_the_best_by_words_and_profile_are_found_among_thousands(index: Index) -> None:
+    """Papers of a subject share a direction and words; candidates are named by each part alone, and both count."""
+    draw = np.random.default_rng(3)
+    subjects = draw.standard_normal((12, DIMENSION)).astype(np.float32)
+    vocabulary = draw.integers(1, 5000, (12, 60))
+
+    def about(number: int) -> PaperPoint:
+        subject = number % 12
+        common = draw.zipf(1.2, 40) % 4000
+        words = np.unique(np.concatenate([draw.choice(vocabulary[subject], 20), common]))
+        terms = Terms.of({int(word): float(draw.integers(1, 7)) / 2 for word in words})
+        direction = subjects[subject] + 0.7 * draw.standard_normal(DIMENSION).astype(np.float32)
+        return paper(number, profile=direction, terms=terms, length=float(terms.values.sum()))
+
+    points = [about(number) for number in range(3000)]
+    for start in range(0, len(points), 500):
+        await write(index, *points[start : start + 500])
+    recalls = []
+    for source in points[:8]:
+        words = LexicalQuery(Terms(source.terms.ids, np.full(len(source.terms), 0.02, np.float32)), 3.0, 1.2, 0.4, 90.0)
+        scores = {
+            point.paper.id: cosine(source.profile, point.profile) + 3 * lexical_score(words, point.terms, point.length)
+            for point in points
+        }
+        best = set(sorted(scores, key=lambda key: -scores[key])[:300])
+        found = (await index.search(Search(300, source.profile, words, searched=HYBRID))).papers
+        recalls.append(len(best & {hit.paper.id for hit in found}) / 300)
+    assert np.mean(recalls) >= 0.98
+
+
 async def test_a_hidden_or_changed_paper_has_other_words(stocked: Index) -> None:
     words = words_query(3)
 
@@ -606,3 +637,54 @@ async def test_a_change_number_goes_to_one_writer(monkeypatch: pytest.MonkeyPatc
         assert (await fast.since(3, Kind.PAPERS)).ids == {point_id("slow")}
         assert len((await slow.since(0, Kind.PAPERS)).ids) == 4
         assert await slow.since(0, Kind.SPANS) == Changes(4, frozenset())
+
+
+async def test_the_change_log_stays_small_and_copies_that_are_behind_load_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(qdrant_points, "KEPT_ENTRIES", 20)
+    monkeypatch.setattr(qdrant_points, "DELETE_EVERY", 5)
+    with memory_folder() as folder:
+        plain, copied = qdrant_local(folder), qdrant_local_flat(folder)
+        await plain.open()
+        index, behind = Index(plain), Index(copied)
+        await index.create_view(VIEW)
+        await index.serve_view(VIEW.name)
+        await copied.open()
+        await loaded(copied, VIEW)
+        for number in range(60):
+            await write(index, paper(number))
+        client = Lasting.opened[folder]
+        assert (await client.count("citewell-main-changes")).count <= 25
+        with pytest.raises(ChangesForgottenError):
+            await plain.points(VIEW, Kind.PAPERS).changes(3)
+        assert len(await ids(behind, vector(0))) == 60  # by the store, while the copy is loaded again
+        await loaded(copied, VIEW)
+        found = await behind.search(Search(100, vector(0)))
+        assert (found.engine, len(found.papers)) == ("faiss-flat", 60)
+        await copied.close()
+
+
+async def test_a_copy_notices_that_the_store_was_restored() -> None:
+    with memory_folder() as folder:
+        plain, copied = qdrant_local(folder), qdrant_local_flat(folder)
+        await plain.open()
+        index, survivor = Index(plain), Index(copied)
+        await index.create_view(VIEW)
+        await index.serve_view(VIEW.name)
+        await copied.open()
+        await loaded(copied, VIEW)
+        for number in range(5):
+            await write(survivor, paper(number))
+        # What a restore leaves: the log of an earlier day, and another write with a number the copy has seen.
+        client = Lasting.opened[folder]
+        await client.delete("citewell-main-changes", [3, 4, 5])
+        restored = qdrant_local(folder)
+        await restored.open()
+        for number in range(5, 8):
+            await write(Index(restored), paper(number))
+        assert len(await ids(survivor, vector(0))) == 8
+        await loaded(copied, VIEW)
+        found = await survivor.search(Search(100, vector(0)))
+        assert (found.engine, len(found.papers)) == ("faiss-flat", 8)
+        await copied.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from citewell.index.filters import holds
 from citewell.index.following import Follower
-from citewell.index.hybrid import CANDIDATES, LEAST_CANDIDATES, scored
+from citewell.index.hybrid import scored
 from citewell.index.paper_copy import Form, PaperCopy
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
 from citewell.index.postings import merge
@@ -50,6 +49,11 @@ class AcceleratedPoints:
         await self._follower.close()
         self._threads.shutdown()
 
+    async def follow(self) -> None:
+        """Takes in what other processes wrote."""
+        if self.loaded.is_set():
+            await self._follower.follow_if_due()
+
     async def upsert(self, points: Sequence[Point]) -> int:
         stale = await self._points.upsert(points)
         if self.loaded.is_set():
@@ -60,6 +64,8 @@ class AcceleratedPoints:
         if not self.loaded.is_set() or not all(map(self._can_answer, queries)):
             return await self._points.nearest(queries)
         await self._follower.follow_if_due()
+        if not self.loaded.is_set():
+            return await self._points.nearest(queries)
         hits = []
         for query in queries:
             found = await self._search(query)
@@ -92,16 +98,13 @@ class AcceleratedPoints:
 
     async def _search_partly(self, query: Nearest) -> list[Hit] | None:
         """Where profiles are not kept whole, the copy names candidates, and the stored vectors decide."""
-        hybrid = query.field == HYBRID
-        limit = max(CANDIDATES * query.limit, LEAST_CANDIDATES) if hybrid else int(query.limit * _RESCORED)
-        ranking = await self._threads.run(self._copy.nearest, query, limit)
+        if query.field == HYBRID:
+            candidates = await self._threads.run(self._copy.promising, query)
+            return None if candidates is None else await scored(self._points, query, candidates)
+        ranking = await self._threads.run(self._copy.nearest, query, int(query.limit * _RESCORED))
         if ranking is None:
             return None
         found = dict(ranking)
-        if hybrid:
-            words = replace(query, field=LEXICAL, limit=limit, matched_terms=0)
-            found |= {each.id: 0.0 for each in await self._threads.run(self._copy.search, words, self._threads.helper)}
-            return await scored(self._points, query, found)
         assert isinstance(query.vector, np.ndarray)
         quantised = self._form == "sq8"
         points = [
@@ -162,6 +165,8 @@ class AcceleratedStore:
     async def check(self) -> None:
         await self._store.check()
         await self._load_known_views()
+        for papers in self._papers.values():  # also without searches: the store keeps its changes for a while only
+            await papers.follow()
 
     async def registry(self) -> Registry:
         return await self._store.registry()

@@ -19,7 +19,7 @@ import numpy as np
 import qdrant_edge as edge
 
 from citewell.index.durability import GroupCommit, sync_tree
-from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
+from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese, These
 from citewell.index.hybrid import by_words
 from citewell.index.points import (
     CONTENT,
@@ -265,6 +265,8 @@ def _filter(conditions: Sequence[Condition]) -> Any:
                 must_not.append(edge.FieldCondition(key, match=edge.MatchAny(list(values))))
             case NotThese(ids):
                 must_not.append(edge.HasIdCondition(set(ids)))
+            case These(ids):
+                must.append(edge.HasIdCondition(set(ids)))
     return edge.Filter(must=must, must_not=must_not) if conditions else None
 
 

@@ -44,6 +44,11 @@ class FaissIndex:
         """Positions held, dead ones too."""
         return len(self._row)
 
+    @property
+    def most(self) -> int:
+        """The most that one search returns."""
+        return _GPU_MOST if self._form == "gpu" else max(1, len(self._row))
+
     def put(self, rows: Places, vectors: Vector) -> None:
         """Sets the vectors of these distinct rows."""
         self.remove(rows)

@@ -43,7 +43,14 @@ class NotThese:
     ids: frozenset[UUID]
 
 
-Condition = Between | AnyOf | NoneOf | NotThese
+@dataclass(frozen=True, slots=True)
+class These:
+    """The point is one of these."""
+
+    ids: frozenset[UUID]
+
+
+Condition = Between | AnyOf | NoneOf | NotThese | These
 
 VISIBLE = Between("hidden", below=1)
 
@@ -87,6 +94,8 @@ def holds(condition: Condition, point: Point) -> bool:
             return point.payload[key] not in values
         case NotThese(ids):
             return point.id not in ids
+        case These(ids):
+            return point.id in ids
 
 
 def before(boundary: PartialDate) -> Between:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from citewell.index.points import Point
-from citewell.index.store import Points
+from citewell.index.store import ChangesForgottenError, Points
 from citewell.runtime import telemetry
 
 _PAGE = 500
@@ -58,18 +58,34 @@ class Follower:
         telemetry.logger.info("copy loaded", of=self._what, points=count, seconds=round(seconds, 3))
 
     async def follow(self) -> None:
-        """Takes in all that was written until now."""
+        """Takes in all that was written until now. Where the feed does not tell, the copy is loaded again."""
         async with self._following:
-            changes = await self._points.changes(self._number)
+            try:
+                changes = await self._points.changes(self._number)
+            except ChangesForgottenError:
+                self._load_again()
+                return
             if changes.ids:
                 await self._put(await self._points.read(changes.ids, self._parts))
             self._number, self._followed = changes.number, time.monotonic()
 
     async def follow_if_due(self) -> None:
         """Asks the store for news unless it was asked within the seconds allowed."""
-        due = time.monotonic() - self._followed >= self._feed_seconds
-        if due and await self._points.change_number() != self._number:
+        if time.monotonic() - self._followed < self._feed_seconds:
+            return
+        try:
+            number = await self._points.change_number()
+        except ChangesForgottenError:
+            self._load_again()
+            return
+        if number != self._number:
             await self.follow()
+
+    def _load_again(self) -> None:
+        if self.loaded.is_set():
+            telemetry.logger.warning("a copy is loaded again: the store no longer has all changes", of=self._what)
+            self.loaded.clear()
+            self._loading = asyncio.create_task(self._load())
 
     async def close(self) -> None:
         self._loading.cancel()

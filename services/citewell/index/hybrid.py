@@ -16,13 +16,15 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.index.filters import holds
+from citewell.index.filters import These, holds
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Sparse, Vector, unpack
 from citewell.index.store import Answers, Hit, Nearest, Points
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
 
-CANDIDATES = 2
-"""Each part names so many times the limit, and no fewer than LEAST_CANDIDATES."""
+NAMED = 4
+"""Each part names so many times the limit, and no fewer than LEAST_CANDIDATES, with its score."""
+SCORED = 1.5
+"""So many times the limit are scored exactly: those that score most by what the engine says of each part."""
 LEAST_CANDIDATES = 200
 
 Scores = NDArray[np.float64]
@@ -44,22 +46,40 @@ async def by_words(points: Points, queries: Sequence[Nearest]) -> Answers:
     """Answers queries that have a lexical part: candidates by each part alone, scored by both."""
     hits, engine, exact = [], "", True
     for query in queries:
-        wanted = replace(query, limit=max(CANDIDATES * query.limit, LEAST_CANDIDATES), lexical=None, payload=("key",))
         assert query.lexical is not None
         terms = query.lexical.terms
+        wanted = replace(query, limit=named(query), lexical=None, payload=("key",))
         parts = []
+        if query.field == HYBRID:
+            parts.append((1.0, replace(wanted, field=PROFILE)))
         if len(terms):
             sparse = Sparse(tuple(terms.ids.tolist()), tuple(terms.values.tolist()))
-            parts.append(replace(wanted, field=LEXICAL, vector=sparse))
-        if query.field == HYBRID:
-            parts.append(replace(wanted, field=PROFILE))
-        ids: set[UUID] = set()
-        for part in parts:
+            parts.append((query.lexical.weight, replace(wanted, field=LEXICAL, vector=sparse)))
+        lists: list[dict[UUID, float]] = []
+        for weight, part in parts:
             answers = await points.nearest([part])
             engine, exact = answers.engine, exact and answers.exact and len(answers.hits[0]) < part.limit
-            ids.update(hit.point.id for hit in answers.hits[0])
-        hits.append(await scored(points, query, ids))
+            lists.append({hit.point.id: weight * hit.score for hit in answers.hits[0]})
+        everyone = {id_ for scores in lists for id_ in scores}
+        for scores, (weight, part) in zip(lists, parts, strict=True):  # what the other part named
+            if missing := everyone - scores.keys():
+                these = replace(part, limit=len(missing), conditions=(These(frozenset(missing)),))
+                answers = await points.nearest([these])
+                scores.update({hit.point.id: weight * hit.score for hit in answers.hits[0]})
+        sums = {id_: sum(scores.get(id_, 0.0) for scores in lists) for id_ in everyone}
+        best = sorted(sums, key=lambda id_: (-sums[id_], id_))[: to_score(query)]
+        hits.append(await scored(points, query, best))
     return Answers(hits, engine, exact)
+
+
+def named(query: Nearest) -> int:
+    """How many candidates each part names."""
+    return max(NAMED * query.limit, LEAST_CANDIDATES)
+
+
+def to_score(query: Nearest) -> int:
+    """How many candidates are scored exactly."""
+    return max(int(SCORED * query.limit), LEAST_CANDIDATES)
 
 
 async def scored(points: Points, query: Nearest, ids: Collection[UUID]) -> list[Hit]:

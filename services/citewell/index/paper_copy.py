@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from citewell.index.dense import Dense
 from citewell.index.faiss_index import FaissIndex
-from citewell.index.hybrid import cosines, total
+from citewell.index.hybrid import cosines, named, to_score, total
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point, unpack
 from citewell.index.postings import Postings
 from citewell.index.rows import Rows
@@ -107,6 +107,32 @@ class PaperCopy:
             return None
         rows, scores = found
         return [(self.rows.id(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
+
+    def promising(self, query: Nearest) -> list[UUID] | None:
+        """The papers that score most by rounded cosines and words, among those that one of the two names.
+
+        None when the index cannot tell.
+        """
+        assert isinstance(self._dense, FaissIndex)
+        assert isinstance(query.vector, np.ndarray)
+        assert query.lexical
+        admitted = self.rows.admitted(query.conditions)
+        nearest = self._dense.nearest(query.vector, min(named(query), self._dense.most), admitted)
+        if nearest is None:
+            return None
+        lexical = self.postings.scores(query.lexical, len(self.rows))
+        others = admitted & (lexical > 0)
+        others[nearest[0]] = False
+        by_words = _near_the_top(lexical, np.flatnonzero(others), named(query))[: named(query)]
+        others[:] = False
+        others[by_words] = True
+        cosines_of_others = self._dense.nearest(query.vector, len(by_words), others)
+        if cosines_of_others is None:  # cannot be told: each is as far as the farthest that was named
+            cosines_of_others = by_words, np.full(len(by_words), nearest[1].min(initial=1.0), np.float32)
+        rows = np.concatenate([nearest[0], cosines_of_others[0]])
+        sums = np.concatenate([nearest[1], cosines_of_others[1]]) + query.lexical.weight * lexical[rows]
+        best = rows[np.argsort(-sums, kind="stable")[: to_score(query)]]
+        return [self.rows.id(row) for row in best.tolist()]
 
 
 def _near_the_top(scores: NDArray[np.float64], rows: NDArray[np.int64], limit: int) -> NDArray[np.int64]:

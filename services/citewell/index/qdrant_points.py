@@ -6,7 +6,7 @@ import asyncio
 import math
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -17,15 +17,17 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException
 
-from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese
+from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese, These
 from citewell.index.hybrid import by_words
 from citewell.index.points import SPAN_TERMS, TERMS, Point, Sparse, Vector
-from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page
+from citewell.index.store import Answers, Changes, ChangesForgottenError, Hit, Kind, Nearest, Page
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, Overloaded, Unavailable
 
 ENGINE = "qdrant"
 WRITE_CHUNK, READ_CHUNK = 256, 1000
+KEPT_ENTRIES, DELETE_EVERY = 5_000, 500
+"""So many entries of the change log are kept: copies in memory that are further behind load everything again."""
 OVERSAMPLING = 2.0
 """Quantised vectors choose so many times the limit, the full ones decide."""
 
@@ -58,24 +60,33 @@ def _meaning(error: Any) -> CitewellError:
 
 
 class ChangeLog:
-    """A numbered log of writes, without gaps, shared by every index process.
+    """A numbered log of writes, without gaps, shared by every index process. The oldest entries are deleted.
 
     An entry is inserted only where none is, so the next number goes to exactly one writer. A writer adds its entry
-    after its points and before it answers: one that dies between the two was not acknowledged and is sent again.
+    after its points and before it answers: a writer that dies in between has acknowledged nothing, and the ledger sends
+    the write again.
     """
 
     def __init__(self, client: AsyncQdrantClient, collection: str) -> None:
         self._client, self._collection = client, collection
-        self._number = 0
+        self._number, self._entry = 0, ""
         self._writer = uuid.uuid4().hex
+        self.lives = 0
+        """How often the log was found replaced, as a restore does."""
 
     async def number(self) -> int:
         """The last entry's number."""
-        if not self._number:
-            order = models.OrderBy(key="number", direction=models.Direction.DESC)
-            last, _ = await ask(self._client.scroll(self._collection, limit=1, order_by=order))
-            self._number = int(last[0].payload["number"]) if last and last[0].payload else 0
-        await self._entries(self._number)
+        if self._number:
+            found = await self._entries(self._number, ("number", "entry"))
+            if found and found[0]["entry"] == self._entry:
+                return self._reached(found[-1])
+            self.lives += 1
+        order = models.OrderBy(key="number", direction=models.Direction.DESC)
+        last, _ = await ask(self._client.scroll(self._collection, limit=1, order_by=order))
+        return self._reached((last[0].payload or {}) if last else {"number": 0, "entry": ""})
+
+    def _reached(self, entry: Mapping[str, Any]) -> int:
+        self._number, self._entry = int(entry["number"]), entry["entry"]
         return self._number
 
     async def append(self, kind: Kind, ids: Collection[UUID]) -> None:
@@ -96,38 +107,33 @@ class ChangeLog:
                     ordering=models.WriteOrdering.STRONG,
                 )
             )
-            [stored] = await ask(
-                self._client.retrieve(self._collection, [number], consistency=models.ReadConsistencyType.MAJORITY)
-            )
+            [stored] = await ask(self._client.retrieve(self._collection, [number]))
             if stored.payload and stored.payload["entry"] == entry_id:
-                self._number = max(self._number, number)
-                return
+                break
+        if number % DELETE_EVERY == 0:
+            old = models.FieldCondition(key="number", range=models.Range(lte=number - KEPT_ENTRIES))
+            await ask(self._client.delete(self._collection, models.FilterSelector(filter=models.Filter(must=[old]))))
 
     async def since(self, after: int, kind: Kind) -> Changes:
-        number = after
+        number = await self.number()
+        entries = await self._entries(after + 1)
+        if after > number or (after < number and (not entries or entries[0]["number"] != after + 1)):
+            raise ChangesForgottenError
         ids: set[UUID] = set()
-        for entry in await self._entries(after):
-            number = int(entry["number"])
+        for entry in entries:
             if entry["kind"] == kind.value:
                 ids.update(UUID(id_) for id_ in entry["ids"])
-        return Changes(number, frozenset(ids))
+        return Changes(int(entries[-1]["number"]) if entries else after, frozenset(ids))
 
-    async def _entries(self, after: int) -> list[dict[str, Any]]:
-        """Entries in the order of their numbers; ids of a collection are scrolled in that order."""
+    async def _entries(self, first: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Entries from this number on, in order: ids of a collection are scrolled in order."""
         entries: list[dict[str, Any]] = []
-        start: Any = after + 1
+        start: Any = first
         while start is not None:
             found, start = await ask(
-                self._client.scroll(
-                    self._collection,
-                    offset=start,
-                    limit=READ_CHUNK,
-                    consistency=models.ReadConsistencyType.MAJORITY,
-                )
+                self._client.scroll(self._collection, offset=start, limit=READ_CHUNK, with_payload=list(fields) or True)
             )
             entries += [record.payload or {} for record in found]
-        if entries:
-            self._number = max(self._number, int(entries[-1]["number"]))
         return entries
 
 
@@ -136,6 +142,7 @@ class QdrantPoints:
 
     def __init__(self, client: AsyncQdrantClient, collection: str, kind: Kind, log: ChangeLog, *, exact: bool) -> None:
         self._client, self._collection, self._kind, self._log, self._exact = client, collection, kind, log, exact
+        self._lives = log.lives
 
     async def upsert(self, points: Sequence[Point]) -> int:
         stale = 0
@@ -174,7 +181,6 @@ class QdrantPoints:
                     wanted[start : start + READ_CHUNK],
                     with_payload=_without_words(vectors),
                     with_vectors=_stored(vectors),
-                    consistency=models.ReadConsistencyType.MAJORITY,
                 )
             )
         return [_point(record) for record in found]
@@ -234,10 +240,19 @@ class QdrantPoints:
         return counted.count
 
     async def change_number(self) -> int:
-        return await self._log.number()
+        number = await self._log.number()
+        self._require_same_log()
+        return number
 
     async def changes(self, after: int) -> Changes:
-        return await self._log.since(after, self._kind)
+        changes = await self._log.since(after, self._kind)
+        self._require_same_log()
+        return changes
+
+    def _require_same_log(self) -> None:
+        if self._lives != self._log.lives:
+            self._lives = self._log.lives
+            raise ChangesForgottenError
 
 
 def _stored(names: Collection[str]) -> Any:
@@ -270,6 +285,8 @@ def _filter(conditions: Sequence[Condition]) -> models.Filter | None:
                 must_not.append(models.FieldCondition(key=key, match=models.MatchAny(any=list(values))))
             case NotThese(ids):
                 must_not.append(models.HasIdCondition(has_id=[str(id_) for id_ in ids]))
+            case These(ids):
+                must.append(models.HasIdCondition(has_id=[str(id_) for id_ in ids]))
     return models.Filter(must=must, must_not=must_not) if conditions else None
 
 

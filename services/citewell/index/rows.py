@@ -9,7 +9,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.index.filters import AnyOf, Between, Condition, NotThese
+from citewell.index.filters import AnyOf, Between, Condition, NotThese, These
 from citewell.index.points import Point
 
 _COLUMNS = ("last_day", "year")
@@ -18,7 +18,7 @@ _COLUMNS = ("last_day", "year")
 def answerable(conditions: Sequence[Condition]) -> bool:
     """Whether the columns in memory can tell which papers meet these conditions."""
     return all(
-        isinstance(condition, NotThese)
+        isinstance(condition, NotThese | These)
         or (isinstance(condition, Between) and condition.key in _COLUMNS)
         or (isinstance(condition, AnyOf) and condition.key == "venue")
         for condition in conditions
@@ -102,6 +102,10 @@ class Rows:
                 case AnyOf(_, values):
                     codes = [self._venues[value] for value in values if value in self._venues]
                     admitted &= np.isin(self._columns["venue"][:count], codes)
+                case These(ids):
+                    among = np.zeros(count, dtype=bool)
+                    among[[self._row[id_] for id_ in ids if id_ in self._row]] = True
+                    admitted &= among
                 case NotThese(ids):
                     admitted[[self._row[id_] for id_ in ids if id_ in self._row]] = False
         return admitted

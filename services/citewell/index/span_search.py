@@ -106,12 +106,9 @@ class SpanWords:
 
     async def search(self, search: SpanSearch, vector: Vector | None) -> tuple[list[FoundSpan], float]:
         """The union of the best distinct spans of each ranking, and the mean length of the admitted spans."""
-        left = budget("loading the words of spans")
-        try:
-            await asyncio.wait_for(self._follower.loaded.wait(), None if math.isinf(left) else left)
-        except TimeoutError:
-            raise Unavailable("the words of spans are still being loaded", stage="spans") from None
+        await self._loaded()
         await self._follower.follow_if_due()
+        await self._loaded()
         width, nearest_width, checked = 2 * search.prefetch, 4 * search.prefetch, dict[str, bool]()
         hits = await self._nearest(search, vector, nearest_width)
         while True:
@@ -142,6 +139,13 @@ class SpanWords:
         groups = list(dict.fromkeys(group for each in best for group in each))
         spans = await self._told({group: admitted[group] for group in groups}, best, vector)
         return spans, found.mean_length
+
+    async def _loaded(self) -> None:
+        left = budget("loading the words of spans")
+        try:
+            await asyncio.wait_for(self._follower.loaded.wait(), None if math.isinf(left) else left)
+        except TimeoutError:
+            raise Unavailable("the words of spans are still being loaded", stage="spans") from None
 
     async def _nearest(self, search: SpanSearch, vector: Vector | None, limit: int) -> list[Hit]:
         """The contexts nearest to the vector; none without one."""

@@ -80,6 +80,10 @@ class Changes:
     ids: frozenset[UUID]
 
 
+class ChangesForgottenError(Exception):
+    """The feed no longer has all changes after that number: the copy must be loaded again."""
+
+
 class Points(Protocol):
     """One set of points. Every write of one or more new versions gets the next change number."""
 
@@ -102,10 +106,14 @@ class Points(Protocol):
 
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int: ...
 
-    async def change_number(self) -> int: ...
+    async def change_number(self) -> int:
+        """The number of the last write. ChangesForgottenError where the feed was replaced since it was last asked."""
 
     async def changes(self, after: int) -> Changes:
-        """The feed that in-memory copies follow: complete, in whatever process the writes were made."""
+        """The feed that copies in memory follow: complete, whichever process made the writes.
+
+        ChangesForgottenError where it is not.
+        """
 
 
 class Store(Protocol):
