@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import grpc
+import httpx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
+from qdrant_client.http.exceptions import UnexpectedResponse
 
 from citewell.index import qdrant_points
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
@@ -19,7 +22,7 @@ from citewell.index.faiss_index import gpu_is_there
 from citewell.index.index import Index
 from citewell.index.points import CONTENT, HYBRID, LEXICAL, PaperPoint, SpanPoint, Vector, point_id, unit
 from citewell.index.qdrant_edge import EdgeStore
-from citewell.index.qdrant_points import ChangeLog
+from citewell.index.qdrant_points import ChangeLog, ask
 from citewell.index.qdrant_server import QdrantStore
 from citewell.index.queries import EvidenceSearch, Search
 from citewell.index.store import Changes, ChangesForgottenError, Kind, Store
@@ -615,6 +618,43 @@ async def test_a_server_that_is_gone_is_a_clear_error() -> None:
     with deadlines.within(5), pytest.raises(Unavailable, match="the store does not answer"):
         await store.open()
     await store.close()
+
+
+async def test_a_prefix_does_not_see_the_views_of_a_longer_one() -> None:
+    client = Lasting(":memory:")
+    short, long = (QdrantStore(lambda: client, prefix=prefix) for prefix in ("x", "x-staging"))
+    for store in (short, long):
+        await store.open()
+    await long.create(VIEW)
+    await short.open()
+    assert not (await short.registry()).views
+    assert list((await long.registry()).views) == [VIEW.name]
+
+
+class Refusal(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return "Wrong input: limit is 9000"
+
+
+async def test_a_refusal_of_the_server_is_no_outage() -> None:
+    async def refused(error: Exception) -> None:
+        raise error
+
+    for code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED):
+        with pytest.raises(FailedPrecondition, match=rf"refuses.*{code.name}.*limit is 9000"):
+            await ask(refused(Refusal(code)))
+    with pytest.raises(FailedPrecondition, match=r"refuses.*bad key"):
+        await ask(refused(UnexpectedResponse(401, "Unauthorized", b"bad key", httpx.Headers())))
+    with pytest.raises(Unavailable):
+        await ask(refused(Refusal(grpc.StatusCode.UNAVAILABLE)))
+    with pytest.raises(Unavailable):
+        await ask(refused(UnexpectedResponse(503, "Service Unavailable", b"", httpx.Headers())))
 
 
 async def test_a_change_number_goes_to_one_writer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,14 @@ import httpx
 import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
-from qdrant_client.http.exceptions import ApiException
+from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from citewell.index.filters import AnyOf, Between, Condition, NoneOf, NotThese, These
 from citewell.index.hybrid import by_words
 from citewell.index.points import SPAN_TERMS, TERMS, Point, Sparse, Vector
 from citewell.index.store import Answers, Changes, ChangesForgottenError, Hit, Kind, Nearest, Page
 from citewell.runtime.deadlines import budget
-from citewell.runtime.errors import CitewellError, DeadlineExceeded, Overloaded, Unavailable
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
 
 ENGINE = "qdrant"
 WRITE_CHUNK, READ_CHUNK = 256, 1000
@@ -46,6 +46,10 @@ async def ask(call: Awaitable[T]) -> T:
         raise _meaning(error) from error
     except QdrantException as error:
         raise Overloaded("the store asks to be called less often") from error
+    except UnexpectedResponse as error:
+        if error.status_code is not None and 400 <= error.status_code < 500:
+            raise FailedPrecondition(f"the store refuses the call: {error.reason_phrase}, {_words(error)}") from error
+        raise Unavailable(f"the store does not answer: {error.reason_phrase}", stage="store") from error
     except (ApiException, httpx.TransportError) as error:
         raise Unavailable("the store does not answer", stage="store") from error
 
@@ -56,7 +60,26 @@ def _meaning(error: Any) -> CitewellError:
         return DeadlineExceeded("the store did not answer in time", stage="store")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Overloaded("the store asks to be called less often")
+    if code in _REFUSALS:
+        return FailedPrecondition(f"the store refuses the call: {code.name}, {error.details()}")
     return Unavailable(f"the store does not answer: {code.name}", stage="store")
+
+
+def _words(error: UnexpectedResponse) -> str:
+    return error.content.decode(errors="replace")[:_LONGEST_QUOTE]
+
+
+_LONGEST_QUOTE = 500
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""The server understood the call and refuses it: sending it again does not help."""
 
 
 class ChangeLog:

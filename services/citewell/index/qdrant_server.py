@@ -90,6 +90,8 @@ class QdrantStore:
                 if not is_readable(told["schema_version"]):
                     continue  # `create` replaces it
                 view = View(**{property_.name: told[property_.name] for property_ in fields(View)})
+                if listed.name != self.collection(view.name, Kind.PAPERS.value):
+                    continue  # of another prefix that begins with ours
                 views[view.name] = view
                 serving = view.name if listed.name in served else serving
         self._registry, self._registry_read = Registry(views, serving), time.monotonic()

@@ -55,9 +55,9 @@ class IndexSettings(ServiceSettings):
     owner_wait_seconds: float = Field(10.0, ge=0)
     """How long to wait at start until the previous process releases the embedded store."""
     accelerator: Literal["none", "flat", "sq8", "gpu"] = "flat"
-    """Profiles kept in memory for FAISS: flat = exact, 4 bytes a number; sq8 = a quarter of that, nearly exact;
-    gpu = exact, on a GPU."""
+    """Form of the papers in memory: flat = exact, 4 bytes a number; sq8 = a quarter of that, nearly exact;
+    gpu = profiles on a GPU; none = the store alone answers. All but none keep the papers' words as well."""
     search_threads: int = Field(2, ge=1, le=256)
-    """How many searches FAISS runs side by side, one thread each."""
+    """How many searches run side by side in memory. Each may use a second thread for its cosines."""
     feed_seconds: float = Field(0.0, ge=0)
     """How old the copy in memory may be when other processes write to the store too; 0 = check before each search."""

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from citewell.index.qdrant_server import QdrantStore
 
 
+_LONGEST_CALL = 3600
+"""Seconds. Snapshots and restores have no deadline of a caller, and take minutes."""
+# The client alone waits up to two minutes before it connects again.
+_GRPC_OPTIONS = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 2_000}
+
+
 def configured_store(settings: IndexSettings) -> Store:
     """A store, not yet open."""
     store: Store = qdrant_store(settings) if settings.store == "qdrant" else _edge_store(settings)
@@ -50,6 +56,8 @@ def qdrant_store(settings: IndexSettings) -> QdrantStore:
             url=told.url,
             grpc_port=told.grpc_port,
             prefer_grpc=True,
+            timeout=_LONGEST_CALL,  # of the client alone: `ask` ends a call with its caller's deadline
+            grpc_options=_GRPC_OPTIONS,
             api_key=told.api_key.get_secret_value() or None,
             check_compatibility=False,  # the store checks the version itself
         )
