@@ -30,14 +30,19 @@ from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint, read_points
 from citewell.profiler.ledger.rows import KEY_BYTES
 from citewell.profiler.ledger.rules import Kind, SourcedEvent
+from citewell.profiler.ledger.said_terms import EVERY_YEAR, SaidTerms, replace_said_terms
+from citewell.profiler.ledger.statistics import refresh_step
 from citewell.profiler.ledger.sums import write_vectors
+from citewell.profiler.ledger.text_terms import write_text_terms
 from citewell.profiler.ledger.views import View, serving_view
+from citewell.profiler.lexical import Counts, TextTerms
 from citewell.profiler.profiles import ProfileWeights, normalised, to_fixed
 from citewell.profiler.projector import Projector
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication
+from citewell.scholarly.words import term_id
 
 DIMENSION = 384
 REFERENCES = 20
@@ -50,6 +55,10 @@ PAPER = {
     "body_revision": 1,
     "last_event": "",
 }
+# Words of a context or an abstract, drawn as often as words are in texts (Zipf's law).
+CONTEXT_WORDS, ABSTRACT_WORDS = 45, 110
+VOCABULARY = [f"word{number}x" for number in range(100_000)]
+_SHARES = np.cumsum(1 / (np.arange(len(VOCABULARY)) + 2.7))
 EDGE = {"revision": 1, "present": True, "day": 0, "gone_keys": b""}
 
 
@@ -67,6 +76,17 @@ class TableEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self._table[[zlib.crc32(text.encode()) % len(self._table) for text in texts]]
+
+
+def drawn_words(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Numbers of words of the vocabulary."""
+    return np.searchsorted(_SHARES, rng.random(count) * _SHARES[-1])
+
+
+def text_of(seed: str, words: int) -> str:
+    """An invented text."""
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
+    return " ".join(VOCABULARY[number] for number in drawn_words(words, rng))
 
 
 class NoIndex:
@@ -119,6 +139,7 @@ class Bench:
         """
         text, model = b"\0" * KEY_BYTES, self.encoder.model_hash
         vector = to_fixed(self.encoder.encode(["a text"])[0])
+        self.fill_words(citations, cited, text)
         papers = np.unique(citations[:, 0])
         groups, counts = np.unique(
             np.stack([citations[:, 1], YEARS.start + citations[:, 0] % len(YEARS)]), axis=1, return_counts=True
@@ -159,6 +180,25 @@ class Bench:
                 while some := list(islice(rows, 5000)):
                     self.database.insert_missing(connection, table, some)
 
+    def fill_words(self, citations: NDArray[np.int64], cited: str, text: bytes) -> None:
+        """Stores what `fill`'s citations say: of one famous paper something else each time, of others the same."""
+        rng = np.random.default_rng(3)
+        ids = np.array([term_id(word) for word in VOCABULARY], np.uint32)
+        same = _counts(ids[drawn_words(CONTEXT_WORDS, rng)])
+        said: SaidTerms = {}
+        years = YEARS.start + citations[:, 0] % len(YEARS)
+        for columns in (years, np.full(len(years), EVERY_YEAR)):
+            pairs, counts = np.unique(np.stack([citations[:, 1], columns]), axis=1, return_counts=True)
+            for number, year, count in zip(*pairs, counts, strict=True):
+                if cited.endswith("!"):
+                    said[cited, int(year)] = _counts(ids[drawn_words(int(count) * CONTEXT_WORDS, rng)])
+                else:
+                    said[f"{cited}{number:07}", int(year)] = Counts(same.ids, same.counts * count)
+        own = TextTerms(same.ids, 0 * same.counts, same.counts)
+        with self.database.writing() as connection:
+            write_text_terms(self.database, connection, {text: own})
+            replace_said_terms(self.database, connection, [], said)
+
     def cite(self, cited: str) -> float:
         """Seconds to apply one publication with one citation of this paper."""
         self.offset += 1
@@ -195,14 +235,21 @@ class Bench:
         return asyncio.run(all_of_it()), time.perf_counter() - started
 
 
+def _counts(ids: NDArray[np.uint32]) -> Counts:
+    found, counts = np.unique(ids, return_counts=True)
+    return Counts(found, counts.astype(np.int64))
+
+
 def publication(paper_id: str, cited: Sequence[str], year: int) -> Publication:
     return Publication(
         paper_id,
         1,
         f"Title of {paper_id}",
-        f"What {paper_id} is about, in a few words.",
+        text_of(paper_id, ABSTRACT_WORDS),
         published=PartialDate(year),
-        masked_contexts=tuple(MaskedContext(f"{paper_id} on TARGETCIT of {other}", other) for other in cited),
+        masked_contexts=tuple(
+            MaskedContext(f"{text_of(paper_id + other, CONTEXT_WORDS)} TARGETCIT", other) for other in cited
+        ),
     )
 
 
@@ -247,6 +294,9 @@ def main() -> None:
         print(f"loaded {small.citations()} citations: {rate:.0f} papers/s, {rate * REFERENCES:.0f} citations/s")
         objects, seconds = small.project()
         print(f"projected {objects} objects: {objects / seconds:.0f}/s (no index)")
+        started = time.perf_counter()
+        refresh_step(small.database)
+        print(f"word statistics: {500 / (time.perf_counter() - started):.0f} papers/s")
         start_rebuild(small.database, small.encoder, ProfileWeights(0.5, 0.5))
         objects, seconds = small.project()
         print(f"other α, β: {objects / seconds:.0f} objects/s (no index)")

@@ -69,6 +69,13 @@ def test_the_largest_are_kept_in_the_order_of_ids_and_ties_go_to_the_smallest() 
     bag = Terms.of({5: 1.0, 1: 2.0, 9: 1.0, 3: 1.0})
     assert bag.largest(2) == Terms.of({1: 2.0, 3: 1.0})
     assert bag.largest(4) is bag
+    assert bag.largest(0) == NO_TERMS
+
+
+@given(bags, st.integers(1, 25))
+def test_the_largest_are_those_of_a_sort(held: dict[int, int], limit: int) -> None:
+    expected = sorted(held, key=lambda term: (-held[term], term))[:limit]
+    assert Terms.of(held).largest(limit) == Terms.of({term: held[term] for term in expected})
 
 
 def test_a_query_survives_the_wire() -> None:

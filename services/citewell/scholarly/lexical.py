@@ -47,7 +47,13 @@ class Terms:
         """The terms with the largest values, still in the order of ids; of equal values the smallest ids."""
         if len(self) <= limit:
             return self
-        kept = np.sort(np.argsort(-self.values, kind="stable")[:limit])
+        if limit <= 0:
+            return NO_TERMS
+        # Found by partition: a famous paper has 80,000 words, and sorting them would cost more than reading them.
+        least = np.partition(self.values, len(self) - limit)[len(self) - limit]
+        larger = np.flatnonzero(self.values > least)
+        equal = np.flatnonzero(self.values == least)[: limit - len(larger)]
+        kept = np.sort(np.concatenate([larger, equal]))
         return Terms(self.ids[kept], self.values[kept])
 
 

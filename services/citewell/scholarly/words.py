@@ -6,6 +6,7 @@ import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from citewell.scholarly.contexts import OTHER, TARGET
 
@@ -40,16 +41,15 @@ def words(text: str) -> list[str]:
 
     The marker of the missing citation is among them.
     """
-    return [_singular(word) for word in _WORD.findall(text.lower()) if word not in _LEFT_OUT]
+    return [normal for word in _WORD.findall(text.lower()) if (normal := _normal(word))]
 
 
 def located_words(text: str) -> list[Word]:
     """The same words with their places."""
-    found = ((match, match.group().lower()) for match in _WORD.finditer(text))
     return [
-        Word(_singular(word), match.start(), match.end() - match.start())
-        for match, word in found
-        if word not in _LEFT_OUT
+        Word(normal, match.start(), match.end() - match.start())
+        for match in _WORD.finditer(text)
+        if (normal := _normal(match.group().lower()))
     ]
 
 
@@ -63,7 +63,24 @@ def term_id(word: str) -> int:
 
 def count_terms(text: str) -> Counter[int]:
     """How often each term stands in a text, without the marker of the missing citation."""
-    return Counter(term_id(word) for word in words(text) if word != _TARGET)
+    found: Counter[int] = Counter()
+    for word, count in Counter(_WORD.findall(text.lower())).items():
+        if (term := _term_of(word)) is not None:
+            found[term] = found.get(term, 0) + count
+    return found
+
+
+# Most words of a text are frequent ones: the caches hold those.
+@lru_cache(maxsize=50_000)
+def _normal(word: str) -> str:
+    """A word in lower case as it counts; empty for one that does not."""
+    return "" if word in _LEFT_OUT else _singular(word)
+
+
+@lru_cache(maxsize=50_000)
+def _term_of(word: str) -> int | None:
+    normal = _normal(word)
+    return None if normal in ("", _TARGET) else term_id(normal)
 
 
 def _singular(word: str) -> str:
