@@ -14,7 +14,7 @@ DEFAULT_TOP_K = 10
 DEFAULT_CANDIDATES = 300
 
 
-DEFAULT_STRATEGY = Strategy.PROFILE
+DEFAULT_STRATEGY = Strategy.HYBRID
 
 
 @dataclass(frozen=True, slots=True)
