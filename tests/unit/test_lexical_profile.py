@@ -92,7 +92,7 @@ def test_near_words_and_rare_words_count_more_and_all_count_one() -> None:
 def test_a_query_without_context_and_without_statistics() -> None:
     query = weigh_words(Query(title="parser", abstract="lexicon"), WordWeights(), NO_STATISTICS)
     weights = dict(zip(query.terms.ids.tolist(), query.terms.values.tolist(), strict=True))
-    assert weights == pytest.approx({term_id("parser"): 1 / 1.2, term_id("lexicon"): 0.2 / 1.2})
+    assert weights == pytest.approx({term_id("parser"): 1 / 1.5, term_id("lexicon"): 0.5 / 1.5})
     assert query.mean_length == 0.0
     assert query_terms("", "", "of the", TermWeights(abstract=1.0)) == {}
     assert not len(weigh_words(Query(title="of the"), WordWeights(), NO_STATISTICS).terms)

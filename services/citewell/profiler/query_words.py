@@ -12,7 +12,9 @@ from citewell.scholarly.contexts import normalise
 from citewell.scholarly.lexical import LexicalQuery, Terms
 from citewell.scholarly.queries import Query
 
-CHOSEN_ALONE = TermWeights(title=1.0, abstract=0.2)
+CHOSEN_ALONE = TermWeights(title=1.0, abstract=0.5)
+"""For drafts without a context. On acl's validation drafts MRR is 22.3; with 0.2 it is 20.7, with 1.0 it is 22.7 and
+R@20 falls a little."""
 
 
 @dataclass(frozen=True, slots=True)
