@@ -1,4 +1,4 @@
-"""The recommender's orchestration over ports in memory: what is asked of whom, within which time, and what is told."""
+"""The recommender's orchestration over ports in memory: its calls, their time limits, and degraded answers."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What each strategy asks of whom, what the reranker reads, and what items say of their scores."""
+"""Each strategy over ports in memory: its calls, what the reranker reads, and what items say of their scores."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def diversified(
     """The first `count` ids in MMR order: (1 - diversity) · relevance - diversity · largest cosine to those before.
 
     Relevance falls evenly with the rank, from 1 to 1/n, since scores of different stages cannot be compared. Ties go to
-    the better ranked. An id without a content vector is like nothing else.
+    the better ranked. An id without a content vector has cosine 0 to every other.
     """
     dimension = max((len(vector) for vector in contents.values()), default=1)
     vectors: NDArray[np.float64] = np.zeros((len(ranked_ids), dimension))
