@@ -185,6 +185,55 @@ async def test_what_is_published_is_found(folder: Path, encoder: Path) -> None:
         assert again.view == embedded.view
 
 
+async def test_words_are_searched_and_scored_alike(folder: Path, encoder: Path) -> None:
+    async with running(folder, encoder) as profiler:
+        await profiler.apply(
+            event("a"), event("b", "a"), event("c", "a", "b"), event("d", abstract="forests of parsers")
+        )
+        for name in "abcd":
+            await profiler.searchable(f"{name}-1")
+        async with asyncio.timeout(60):  # statistics are made in the background
+            info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+            while info.statistics_papers < 4:
+                info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+        embedded = await call(profiler.queries.EmbedQuery, query(context="parsers in TARGETCIT", title="a net"))
+        assert embedded.statistics == info.statistics
+        assert (embedded.lexical.weight, info.lexical_weight) == (3.0, 3.0)
+        assert sum(embedded.lexical.terms.values) == pytest.approx(1)
+        found = await call(
+            profiler.index.Search,
+            index_pb2.SearchRequest(
+                field=index_pb2.SEARCH_FIELD_HYBRID,
+                vector=embedded.query_vector,
+                lexical=embedded.lexical,
+                matched_terms=5,
+                limit=10,
+                index_view=embedded.view,
+                model_hash=embedded.model_hash,
+            ),
+        )
+        scored = await call(
+            profiler.queries.ScoreProfiles,
+            profile_query_pb2.ScoreProfilesRequest(
+                paper_ids=[one.paper.id for one in found.papers],
+                query_vector=embedded.query_vector,
+                lexical=embedded.lexical,
+                matched_terms=5,
+            ),
+        )
+        assert len(found.papers) == 4
+        assert found.papers[0].paper.id == "d"
+        for searched, one in zip(found.papers, scored.scores, strict=True):
+            assert one.hybrid_score == pytest.approx(searched.score, abs=1e-5)
+            assert one.lexical_score == pytest.approx(searched.lexical_score, abs=1e-5)
+            assert one.matched.ids == searched.matched.ids
+        early = query(context="parsers in TARGETCIT")
+        early.as_of.year = 2020
+        before = await call(profiler.queries.EmbedQuery, early)
+        assert before.statistics == f"{info.statistics} before 2020"
+        assert before.lexical.mean_length == 0  # no paper of an earlier year
+
+
 async def test_loading_ends_as_single_events_do(folder: Path, encoder: Path) -> None:
     events = [event("a"), event("b", "a"), event("a"), event("", "a"), event("a", "b", revision=2)]
 
