@@ -45,6 +45,8 @@ SAME_SCORE = 2e-3
 and a text's vector then differs by about a thousandth from the one in the lab's cache."""
 _CHUNK, _CHUNK_BYTES = 256, 8 << 20
 _SECONDS = 120.0
+_COUNTED = 0.9
+"""The share of the papers that word statistics must know of; the service makes them anew after changes of a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,8 @@ async def load(
     total = corpus.counts()[0]
     taken = refused = 0
     async with open_channel(profiler) as channel:
-        info = await _call(
-            profile_query_pb2_grpc.ProfileQueryServiceStub(channel).Info, profile_query_pb2.InfoRequest()
-        )
+        queries = profile_query_pb2_grpc.ProfileQueryServiceStub(channel)
+        info = await _call(queries.Info, profile_query_pb2.InfoRequest())
         if info.encoder.hash != encoder.model_hash:
             raise ValueError(
                 f"the profiler encodes with {info.encoder.name} ({info.encoder.hash}), the lab's vectors are of "
@@ -127,6 +128,7 @@ async def load(
             refused += len(answer.rejected)
             on_progress("papers loaded", taken, total)
         await _until_searchable(ledger, on_progress)
+        await _until_counted(queries, taken)
     corpus.close(forget=True)
     return taken, refused
 
@@ -185,6 +187,17 @@ async def _until_searchable(ledger: Any, on_progress: OnProgress) -> None:
         if not left and any(view.serving for view in views):
             return
         await asyncio.sleep(0.5)
+
+
+async def _until_counted(queries: Any, papers: int) -> None:
+    """Waits for word statistics of these papers, which are made in the background; the lab's are of all of them."""
+    ends = time.monotonic() + _SECONDS
+    counted = 0
+    while counted < _COUNTED * papers:
+        if time.monotonic() > ends:
+            raise ValueError(f"the profiler's word statistics are of {counted} papers, {papers} were loaded")
+        await asyncio.sleep(0.5)
+        counted = (await _call(queries.Info, profile_query_pb2.InfoRequest())).statistics_papers
 
 
 async def ask(
