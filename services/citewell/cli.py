@@ -37,6 +37,7 @@ COMMANDS = {
     "recommend": Entry("Recommend what to cite at a marked place, and say why."),
     "explain": Entry("Explain why one paper stands where it stands for a query."),
     "manuscript": Entry("Show what to cite at each open place of a draft, and write it into a copy."),
+    "lsp": Entry("Completes citations in editors (Language Server Protocol).", extra="editor"),
     "publish": Entry("Publish papers or retractions, one JSON object per line."),
     "load": Entry("Load a corpus of papers and citation contexts from files."),
     "demo-corpus": Entry("Invent a corpus whose right answers are known."),

@@ -28,11 +28,12 @@ ALLOWED = {
     "demo": {"scholarly"},
     "manuscripts": {"scholarly"},
     "edge": {"contracts", "types", "runtime"},
+    "editor": {"client", "manuscripts", "scholarly"},
     **{service: VOCABULARY | {"inference"} for service in SERVICES},
     "recommender": VOCABULARY | {"manuscripts"},
     "client": VOCABULARY,
     "lab": VOCABULARY | SERVICES | {"corpora", "inference"},
-    "commands": VOCABULARY | {"client", "corpora", "demo", "manuscripts"},
+    "commands": VOCABULARY | {"client", "corpora", "demo", "editor", "manuscripts"},
     "cli": {"commands", "runtime"},
 }
 # `citewell topics` is the one command that does not go through a service: it prepares the broker for ingestion.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from citewell.manuscripts.bibliography import Bibliography, read_bibtex
 from citewell.manuscripts.flow import Flow, Place, Problem, Source, places
@@ -75,7 +76,7 @@ def read_text(text: str, format_: Format | None) -> Draft:
     if format_ is Format.WORD:
         raise UnreadableDraft("format", "MANUSCRIPT_FORMAT_DOCX", "a .docx among files instead of text")
     source = Source("", text)
-    return _draft(source, {"": source}, _flow(source, format_, {"": source}), None)
+    return _draft(source, {"": source}, flow_of(source, format_), None)
 
 
 def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | None = None) -> Draft:
@@ -93,12 +94,13 @@ def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | Non
             raise UnreadableDraft(f"files[{name!r}]", error, "a .docx file") from None
         sources[name] = source
     else:
-        flow = _flow(sources[name], format_, sources)
+        flow = flow_of(sources[name], format_, sources)
     flow.problems = [*problems, *flow.problems]
     return _draft(sources[name], sources, flow, bibliography)
 
 
-def _flow(source: Source, format_: Format, sources: Mapping[str, Source]) -> Flow:
+def flow_of(source: Source, format_: Format, sources: Mapping[str, Source] = MappingProxyType({})) -> Flow:
+    """What is found in one file, and in what it includes from the others."""
     match format_:
         case Format.LATEX:
             return read_latex(source, sources)

@@ -1,0 +1,23 @@
+"""`citewell lsp`: completion of citations in editors."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from citewell.commands.calls import Target, calls_services
+from citewell.editor.server import EditorSettings, serve
+
+
+@calls_services(timeout=0.5)
+def lsp(
+    target: Target,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers a completion offers, 1 to 50.")] = 8,
+    rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates.")] = True,
+) -> None:
+    """Speaks the Language Server Protocol over standard input and output; editors start it.
+
+    LaTeX, Markdown and plain text: completion after \\cite{ and [@, hover, a code action that adds the BibTeX entry.
+    """
+    serve(target.client("recommender"), EditorSettings(top_k, rerank, target.timeout))

@@ -1,0 +1,243 @@
+"""The language server's features: completion, hover, a code action and diagnostics."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+from pygls.workspace import TextDocument
+
+from citewell import __version__
+from citewell.client import AsyncCitewell, CitewellError, Item, Options, Query
+from citewell.editor.bibliography_file import BibliographyFile
+from citewell.editor.typing_place import TypingPlace, typing_place
+from citewell.manuscripts.bibliography import new_keys, to_bibtex
+from citewell.manuscripts.drafts import Format, read_text
+from citewell.scholarly.papers import Paper
+
+ADD_ENTRY = "citewell.addEntry"
+CHECK = "citewell.check"
+MAX_REMEMBERED = 500
+_FORMATS = {"latex": Format.LATEX, "tex": Format.LATEX, "plaintex": Format.LATEX, "markdown": Format.MARKDOWN}
+_SUFFIXES = {".tex": Format.LATEX, ".md": Format.MARKDOWN, ".qmd": Format.MARKDOWN, ".rmd": Format.MARKDOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class EditorSettings:
+    """How the server asks."""
+
+    top_k: int = 8
+    rerank: bool = True
+    seconds: float = 0.5
+    """A completion may take so long; the reranker is then left out, and the answer comes all the same."""
+
+
+class CitewellServer(LanguageServer):
+    """Asks a recommender for the place that is being typed."""
+
+    def __init__(self, client: AsyncCitewell, settings: EditorSettings) -> None:
+        super().__init__("citewell", __version__)
+        self._client, self.settings = client, settings
+        self._known: OrderedDict[str, Item] = OrderedDict()
+        self._titles: dict[str, tuple[int, str, str]] = {}
+
+    def format_of(self, document: TextDocument) -> Format:
+        """What a document is written in."""
+        by_language = _FORMATS.get((document.language_id or "").lower())
+        return by_language or _SUFFIXES.get(Path(document.path).suffix.lower(), Format.PLAIN)
+
+    async def suggestions(self, document: TextDocument, place: TypingPlace) -> list[tuple[str, Item]]:
+        """Keys and papers for a place, the best first. Papers of the bibliography keep their keys."""
+        title, abstract = self._about(document)
+        options = Options(
+            top_k=self.settings.top_k + len(place.keys), rerank=self.settings.rerank, full=True, allow_partial=True
+        )
+        answer = await self._client.recommend(
+            Query(place.context, title, abstract), options, timeout=self.settings.seconds
+        )
+        bibliography = bibliography_of(document).read()
+        keys = new_keys([item.paper for item in answer.items], bibliography.entries)
+        found = []
+        for key, item in zip(keys, answer.items, strict=True):
+            known = bibliography.keys_of(item.paper)
+            if place.keys.isdisjoint(known):
+                found.append((known[0] if known else key, item))
+        for key, item in found:
+            self._known[key] = item
+            self._known.move_to_end(key)
+        while len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        return found[: self.settings.top_k]
+
+    def item_of(self, key: str) -> Item | None:
+        """What was suggested under a key."""
+        return self._known.get(key)
+
+    def _about(self, document: TextDocument) -> tuple[str, str]:
+        """Title and abstract, read again after a hundred changes: they hardly ever change."""
+        version = document.version or 0
+        read, title, abstract = self._titles.get(document.uri, (-1000, "", ""))
+        if abs(version - read) >= 100:
+            draft = read_text(document.source[:20_000], self.format_of(document))
+            title, abstract = draft.title, draft.abstract
+            self._titles[document.uri] = (version, title, abstract)
+        return title, abstract
+
+
+def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellServer:
+    """The server with its features, not yet started."""
+    server = CitewellServer(client, settings)
+
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=["{", ",", "@", ";"]))
+    async def complete(params: lsp.CompletionParams) -> lsp.CompletionList | None:
+        document = server.workspace.get_text_document(params.text_document.uri)
+        cursor = document.offset_at_position(params.position)
+        place = typing_place(document.source, cursor, server.format_of(document))
+        if place is None:
+            return None
+        try:
+            found = await server.suggestions(document, place)
+        except CitewellError as error:
+            server.window_log_message(lsp.LogMessageParams(lsp.MessageType.Warning, f"citewell: {error.message}"))
+            return lsp.CompletionList(is_incomplete=True, items=[])
+        start = document.client_position_at_offset(cursor - len(place.typed))
+        edited = lsp.Range(start, params.position)
+        items = [_completion(server, document, place, edited, *each) for each in enumerate(found)]
+        return lsp.CompletionList(is_incomplete=True, items=items)
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+        document = server.workspace.get_text_document(params.text_document.uri)
+        key = _key_at(document, params.position)
+        if item := server.item_of(key):
+            return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, why(item)))
+        entry = bibliography_of(document).read().entries.get(key)
+        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.PlainText, entry.title)) if entry else None
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
+    def code_actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        document = server.workspace.get_text_document(params.text_document.uri)
+        key = _key_at(document, params.range.start)
+        bibliography = bibliography_of(document)
+        item = server.item_of(key)
+        if item is None or key in bibliography.read().entries:
+            return []
+        title = f"Add {key} to {bibliography.path.name}"
+        return [lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, edit=_entry_edit(document, key, item.paper))]
+
+    @server.command(ADD_ENTRY)
+    async def add_entry(uri: str, key: str) -> None:
+        document = server.workspace.get_text_document(uri)
+        item = server.item_of(key)
+        if item is not None and key not in bibliography_of(document).read().entries:
+            await server.workspace_apply_edit_async(
+                lsp.ApplyWorkspaceEditParams(_entry_edit(document, key, item.paper))
+            )
+
+    @server.command(CHECK)
+    def check(uri: str) -> None:
+        document = server.workspace.get_text_document(uri)
+        server.text_document_publish_diagnostics(
+            lsp.PublishDiagnosticsParams(uri, _diagnostics(server, document), document.version)
+        )
+
+    @server.feature(lsp.SHUTDOWN)
+    async def shutdown(_: Any) -> None:
+        await client.close()
+
+    return server
+
+
+def bibliography_of(document: TextDocument) -> BibliographyFile:
+    """The .bib file of a draft."""
+    return BibliographyFile(Path(unquote(urlparse(document.uri).path)), document.source)
+
+
+def why(item: Item) -> str:
+    """A paper and the reasons for it, as Markdown."""
+    paper = item.paper
+    lines = [
+        f"**{paper.title}**",
+        ", ".join(filter(None, [", ".join(paper.authors[:4]), str(paper.published), paper.venue])),
+    ]
+    lines += [
+        f"> {evidence.text.replace('TARGETCIT', '[this paper]').replace('OTHERCIT', '[…]')}"
+        for evidence in item.evidence
+    ]
+    if item.words:
+        lines.append("Words in common: " + ", ".join(word.word for word in item.words))
+    opinions = ", ".join(f"{stage.stage} #{stage.rank}" for stage in item.stages)
+    lines.append(f"{opinions}; cited by {item.in_degree} papers")
+    return "\n\n".join(line for line in lines if line)
+
+
+def _completion(
+    server: CitewellServer, document: TextDocument, place: TypingPlace, edited: lsp.Range, number: int,
+    found: tuple[str, Item],
+) -> lsp.CompletionItem:  # fmt: skip
+    key, item = found
+    return lsp.CompletionItem(
+        label=key,
+        label_details=lsp.CompletionItemLabelDetails(description=item.paper.title),
+        kind=lsp.CompletionItemKind.Reference,
+        detail=item.paper.title,
+        documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, why(item)),
+        text_edit=lsp.TextEdit(edited, key),
+        # Whatever was typed is kept: the order is the recommender's, not the alphabet's.
+        filter_text=place.typed or key,
+        sort_text=f"{number:04}",
+        command=lsp.Command("Add the BibTeX entry", ADD_ENTRY, arguments=[document.uri, key]),
+    )
+
+
+def _key_at(document: TextDocument, position: lsp.Position) -> str:
+    text, at = document.source, document.offset_at_position(position)
+    start = end = at
+    while start > 0 and text[start - 1] not in " \t\n,;@{}[]()":
+        start -= 1
+    while end < len(text) and text[end] not in " \t\n,;@{}[]()":
+        end += 1
+    return text[start:end]
+
+
+def _entry_edit(document: TextDocument, key: str, paper: Paper) -> lsp.WorkspaceEdit:
+    """Appends the entry to the draft's .bib file, which is made where there is none."""
+    path = bibliography_of(document).path
+    uri = path.absolute().as_uri()
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    lines = text.split("\n")
+    # Columns count in UTF-16 units unless the editor asked for others; the end of the file is the last line's end.
+    end = lsp.Position(len(lines) - 1, len(lines[-1].encode("utf-16-le")) // 2)
+    new = ("" if not text or text.endswith("\n") else "\n") + to_bibtex([paper], [key])
+    create = lsp.CreateFile(uri=uri, options=lsp.CreateFileOptions(ignore_if_exists=True))
+    change = lsp.TextDocumentEdit(
+        lsp.OptionalVersionedTextDocumentIdentifier(uri=uri), [lsp.TextEdit(lsp.Range(end, end), new)]
+    )
+    return lsp.WorkspaceEdit(document_changes=[create, change])
+
+
+def _diagnostics(server: CitewellServer, document: TextDocument) -> list[lsp.Diagnostic]:
+    draft = read_text(document.source, server.format_of(document))
+    found = []
+    for place in draft.places:
+        start = document.client_position_at_offset(place.citation.offset)
+        end = document.client_position_at_offset(place.citation.offset + place.citation.length)
+        found.append(
+            lsp.Diagnostic(
+                lsp.Range(start, end),
+                "a citation is missing here",
+                lsp.DiagnosticSeverity.Information,
+                source="citewell",
+            )
+        )
+    return found
+
+
+def serve(client: AsyncCitewell, settings: EditorSettings) -> None:
+    """Speaks LSP over standard input and output until the editor ends it."""
+    build_server(client, settings).start_io()

@@ -1,0 +1,56 @@
+"""Where a citation is being typed, and what of the draft counts as its context."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citewell.editor.typing_place import typing_place
+from citewell.manuscripts.drafts import Format
+from citewell.scholarly.contexts import count_targets
+
+
+@pytest.mark.parametrize(
+    ("draft", "format_", "typed", "keys"),
+    [
+        (r"Trees \cite{|} grow.", Format.LATEX, "", set()),
+        (r"Trees \citep[see][p. 3]{knu| grow.", Format.LATEX, "knu", set()),
+        (r"Trees \cite{old, kn|, more} grow.", Format.LATEX, "kn", {"old", "more"}),
+        ("Trees [@| grow.", Format.MARKDOWN, "", set()),
+        ("Trees [@old; see @kn|] grow.", Format.MARKDOWN, "kn", {"old"}),
+        ("Trees by @kn| grow.", Format.MARKDOWN, "kn", set()),
+    ],
+)
+def test_a_citation_in_the_making_is_found(draft: str, format_: Format, typed: str, keys: set[str]) -> None:
+    cursor = draft.index("|")
+    place = typing_place(draft.replace("|", ""), cursor, format_)
+    assert place is not None
+    assert (place.typed, set(place.keys)) == (typed, keys)
+    assert place.context.startswith("Trees")
+    assert place.context.endswith("grow.")
+    assert count_targets(place.context) == 1
+
+
+@pytest.mark.parametrize(
+    ("draft", "format_"),
+    [(r"Trees \cite{a} | grow.", Format.LATEX), ("Mail me@| x", Format.MARKDOWN), ("Trees | grow.", Format.PLAIN)],
+)
+def test_elsewhere_nothing_is_completed(draft: str, format_: Format) -> None:
+    assert typing_place(draft.replace("|", ""), draft.index("|"), format_) is None
+
+
+def test_a_long_draft_is_read_around_the_cursor_only() -> None:
+    far = "Far away \\textbf{words}.\n\n" * 5000
+    draft = f"{far}Near \\cite{{}} words.\n\n{far}"
+    place = typing_place(draft, len(far) + len("Near \\cite{"), Format.LATEX)
+    assert place is not None
+    assert "Near TARGETCIT words." in place.context
+
+
+@given(st.text(), st.sampled_from(list(Format)), st.data())
+def test_no_text_makes_it_fail(text: str, format_: Format, data: st.DataObject) -> None:
+    begun = data.draw(st.sampled_from([r"\cite{", "[@", "x "]))
+    at = data.draw(st.integers(0, len(text)))
+    place = typing_place(text[:at] + begun + text[at:], at + len(begun), format_)
+    assert place is None or count_targets(place.context) == 1
