@@ -49,10 +49,15 @@ def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
     after = after[: after.rfind("\n\n") + 1 or None] if end + _AROUND < len(text) else after
     flow = flow_of(Source("", f"{before} {TARGET} {after}"), format_)
     at = next(
-        number
-        for number, piece in enumerate(flow.pieces)
-        if isinstance(piece, Citation) and piece.offset == len(before) + 1
+        (
+            number
+            for number, piece in enumerate(flow.pieces)
+            if isinstance(piece, Citation) and piece.offset == len(before) + 1
+        ),
+        None,
     )
+    if at is None:  # inside a comment, code or a formula
+        return None
     keys = frozenset(key.strip() for key in found) - {typed[0], ""}
     return TypingPlace(context_of(flow.pieces, at), typed[0], keys)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import (
+    LatexCharsNode,
     LatexCommentNode,
     LatexEnvironmentNode,
     LatexGroupNode,
     LatexMacroNode,
-    LatexMathNode,
     LatexWalker,
     LatexWalkerError,
     LatexWalkerParseError,
@@ -111,15 +111,12 @@ class _Reader:
             self._environment(source, node)
         elif isinstance(node, LatexGroupNode):
             self._nodes(source, node.nodelist)
-        elif isinstance(node, LatexMathNode):
-            self._prose(source, node, _text([node]))
+        elif isinstance(node, LatexCharsNode):
+            # Plain characters stand in the source as they do in the text: marks among them can be located.
+            text = source.text[node.pos : node.pos + node.len].replace("\N{NO-BREAK SPACE}", " ")
+            self.flow.pieces += marked_prose(text, source.name, node.pos)
         else:
-            self._prose(source, node, _text([node]))
-
-    def _prose(self, source: Source, node: Any, text: str) -> None:
-        # Only plain characters stand in the source as they do in the text, so only there can a mark be located.
-        located = source.text[node.pos : node.pos + node.len] == text
-        self.flow.pieces += marked_prose(text, source.name, node.pos) if located else [Prose(text)]
+            self.flow.pieces.append(Prose(_text([node])))
 
     def _macro(self, source: Source, node: Any) -> None:
         name = node.macroname
