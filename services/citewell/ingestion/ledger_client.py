@@ -1,4 +1,4 @@
-"""The worker's ledger, asked over gRPC: the profiler's LedgerService."""
+"""The worker's client of the ledger: the profiler's LedgerService over gRPC."""
 
 from __future__ import annotations
 
@@ -150,13 +150,13 @@ def _verdict(result: ledger_pb2.EventResult, paper_id: str) -> Verdict:
 
 
 def _dead(record: Record, reason: str, message: str) -> Verdict:
-    """For a record whose own event id, if it has one, cannot be trusted."""
+    """The verdict on a record that holds no usable event; its position stands for the event id."""
     return Verdict(Outcome.DEAD, str(record.position), shorten(record.key, MAX_ID_BYTES), reason, message)
 
 
 @contextmanager
 def _continued_traces(records: Sequence[Record]) -> Iterator[None]:
-    """Goes on with the first record's trace; the others are linked, since a span has one parent only."""
+    """Opens a span that continues the first record's trace. The other traces are linked: a span has only one parent."""
     parents = [telemetry.continued_trace(record.headers) for record in records]
     links = [
         trace.Link(context)

@@ -15,7 +15,7 @@ retries = meter.create_counter("citewell_retries", description="Attempts to appl
 
 
 def observe(states: list[PartitionState]) -> None:
-    """Shows these states as gauges until they are replaced."""
+    """Sets the gauges of lag and watermark to these states."""
     _states[:] = states
 
 

@@ -23,7 +23,7 @@ class LogSettings(BaseModel):
     group: str = Field("citewell-ledger", min_length=1)
     """Consumer group of the workers; a new name starts at the earliest record."""
     expected_id: str = ""
-    """Id the log must have, so that a topic made anew is noticed; empty = any. The local log remembers its own."""
+    """Id that the log must have, so that a replaced topic is noticed; empty = any. The local log remembers its own."""
     most_waiting_megabytes: int = Field(64, ge=8)
     """Events that wait for disk or broker; more are refused with RESOURCE_EXHAUSTED. Costs a few times the memory."""
     partitions: int = Field(4, ge=1, le=1024)
@@ -35,7 +35,7 @@ class LogSettings(BaseModel):
 
 
 class PaceSettings(BaseModel):
-    """How much the worker takes at once, and how patiently it tries again."""
+    """Sizes of the worker's batches, and pauses between its attempts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -44,7 +44,7 @@ class PaceSettings(BaseModel):
     most_megabytes: int = Field(8, ge=1, le=16)
     """Most bytes in one batch."""
     gather_seconds: float = Field(0.2, ge=0)
-    """Pause after a batch that was not full, so that what comes meanwhile shares the next one's cost."""
+    """Pause after a batch that was not full, so that the next batch is larger and costs less per event."""
     apply_seconds: float = Field(120.0, gt=0)
     """How long the ledger may take for one batch. After that its events are applied one by one."""
     most_timeouts: int = Field(3, ge=1)
@@ -56,7 +56,7 @@ class PaceSettings(BaseModel):
 
 
 class IngestionSettings(ServiceSettings):
-    """What ingestion can be told."""
+    """All settings of ingestion."""
 
     model_config = SettingsConfigDict(env_prefix="CITEWELL_INGESTION__")
 
@@ -65,7 +65,7 @@ class IngestionSettings(ServiceSettings):
     profiler_address: str = "127.0.0.1:7301"
     """The profiler, which keeps the ledger."""
     consume: bool = True
-    """Run a worker in this process; False serves Publish and its like alone."""
+    """Run a worker in this process; False = only serve calls."""
     most_event_megabytes: int = Field(8, ge=1, le=MAX_EVENT_BYTES >> 20)
     """Largest event accepted."""
     stream_window: int = Field(256, ge=1)

@@ -1,4 +1,4 @@
-"""Watermark tokens: what Publish hands out and GetPublicationStatus, or Recommend's min_watermark, takes back."""
+"""Watermark tokens: Publish answers them; GetPublicationStatus and Recommend's min_watermark accept them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _VERSION = "1"
 
 
 def encode_token(position: LogPosition, event_id: str) -> str:
-    """Opaque to clients. Not signed: it grants nothing that its bearer could not ask for anyway."""
+    """The token of an event. It is opaque to clients, and not signed, because it grants no access."""
     fields = [_VERSION, position.log_id, position.partition, position.offset, event_id]
     return base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
 def decode_token(token: str, field: str = "token") -> tuple[LogPosition, str]:
-    """Position and event id, or InvalidField for what no Publish ever answered."""
+    """Position and event id; InvalidField for text that is no token."""
     try:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         match json.loads(base64.b64decode(padded, altchars=b"-_", validate=True)):

@@ -1,7 +1,7 @@
-"""Carries the log's records into the ledger: in batches, in order, each acknowledged once it took effect or is dead.
+"""Applies the log's records to the ledger, in batches and in order. A record is committed once it is applied or dead.
 
-Every claimed partition has a task of its own, so that one that must wait holds up no other. While a partition waits to
-be tried again nothing more is fetched from it: what is held in memory is bounded by one batch a partition.
+Each claimed partition has its own task, so a partition that waits for a retry delays no other. While it waits, nothing
+more is fetched from it. Memory therefore holds at most one fetched batch a partition.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much at once, and how patiently."""
+    """Sizes of batches, and pauses between attempts."""
 
     most_records: int = 256
     most_bytes: int = 8 << 20
     poll_seconds: float = 5.0
     gather_seconds: float = 0.0
-    """Pause after a batch that was not full: a transaction costs much the same for one event and for ten."""
+    """Pause after a batch that was not full, so that the next one is larger: a transaction for ten events costs about
+    as much as one for a single event."""
     most_timeouts: int = 3
     """How often an event may exceed the ledger's time, alone in its batch, before it becomes a dead letter."""
     first_backoff_seconds: float = 0.1
@@ -89,15 +90,15 @@ class Worker:
         self._log, self._ledger, self._group, self._pace = log, ledger, group, pace
         self._now, self._sleep, self._draw = now, sleep, draw
         self._halted: dict[int | None, str] = {}
-        """Why, by partition; None stands for the membership itself."""
+        """Why a partition stands still. The key None stands for the group membership."""
 
     def check(self) -> None:
-        """Raises FailedPrecondition while something only an operator can mend stops a partition."""
+        """Raises FailedPrecondition while a partition stands still for a reason that an operator must mend."""
         for why in self._halted.values():
             raise FailedPrecondition(f"the worker stands still: {why}", reason="WORKER_HALTED")
 
     async def run(self) -> None:
-        """Works until cancelled; joins again whenever the membership breaks."""
+        """Applies records until cancelled. Joins the group again whenever the membership fails."""
         failures = 0
         while True:
             try:
@@ -107,7 +108,7 @@ class Worker:
                 failures = await self._failed(None, error, failures)
 
     async def _membership(self) -> AsyncIterator[None]:
-        """Keeps one task for each claim held; yields at every change."""
+        """Runs one task for each claim that is held. Yields after every change of claims."""
         consumer = await self._log.join(self._group)
         tasks: dict[Claim, asyncio.Task[None]] = {}
         held: frozenset[Claim] = frozenset()
@@ -150,13 +151,13 @@ class Worker:
             except ClaimLost:
                 return
             except ApplyTimedOut as error:
-                if len(batch) > 1:  # a batch as large could exceed the time again and again: find the cause at once
+                if len(batch) > 1:  # apply its events one by one, to find the slow one
                     alone_until = batch[-1].position.offset + 1
                 else:
                     timeouts += 1
                 failures = await self._failed(claim.partition, error, failures)
             except Exception as error:
-                if not getattr(error, "retryable", False):  # one record may be the cause: let those before it pass
+                if not getattr(error, "retryable", False):  # halve the batch: one record may be the cause
                     most = max(1, len(batch) // 2)
                 failures = await self._failed(claim.partition, error, failures)
             else:
@@ -177,7 +178,7 @@ class Worker:
         )
 
     async def _failed(self, partition: int | None, error: Exception, failures: int) -> int:
-        """Waits longer after every failure in a row; the failures so far."""
+        """Pauses, longer after each failure in a row. Returns the number of failures in a row."""
         if isinstance(error, FailedPrecondition):
             self._halted[partition] = error.message
         elif not isinstance(error, CitewellError):
@@ -194,7 +195,7 @@ class Worker:
         return 0
 
     async def deliver(self, records: Sequence[Record]) -> list[Outcome]:
-        """Every record took effect, or is a dead letter that the ledger knows of, when this returns.
+        """Applies the records. When it returns, each is applied, or is a dead letter that the ledger knows of.
 
         What was dead stays dead when it comes again: only a re-drive lets the ledger judge it anew.
         """

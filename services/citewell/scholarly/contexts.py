@@ -10,7 +10,7 @@ from dataclasses import dataclass
 TARGET = "TARGETCIT"
 OTHER = "OTHERCIT"
 
-# Characters kept on either side of the target; what both evaluation sets use.
+# Characters kept on either side of the target, as in both evaluation sets.
 CONTEXT_RADIUS = 300
 
 _MARKERS = re.compile(rf"\b(?:{TARGET}|{OTHER})\b")

@@ -58,7 +58,7 @@ class PartialDate:
         return datetime.date(self.year, month, day).toordinal()
 
     def first_day(self) -> int:
-        """The first day it can mean: where "before this date" draws its line."""
+        """The first day it can mean: the boundary of "before this date"."""
         if not self.known:
             return 0
         return datetime.date(self.year, self.month or 1, self.day or 1).toordinal()
@@ -73,5 +73,5 @@ UNKNOWN_DATE = PartialDate()
 
 
 def is_before(published: PartialDate, boundary: PartialDate) -> bool:
-    """Whether a paper is surely older than the boundary's first day. Unknown dates never are."""
+    """Whether a paper is certainly older than the boundary's first day; never so for an unknown date."""
     return published.known and published.last_day() < boundary.first_day()

@@ -41,7 +41,7 @@ class SearchFilter:
     excluded_ids: frozenset[str] = frozenset()
 
     def admits(self, paper: Paper) -> bool:
-        """What every store must agree with."""
+        """Whether the paper meets all conditions. Every store must decide the same."""
         if paper.id in self.excluded_ids or (self.venues and paper.venue not in self.venues):
             return False
         if self.published_before.known and not is_before(paper.published, self.published_before):

@@ -43,7 +43,7 @@ class InvalidPublication(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A paper as one revision of its publisher tells it."""
+    """One revision of a paper, as its publisher describes it."""
 
     paper_id: str
     revision: int
@@ -81,7 +81,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Retraction:
-    """A publisher takes a paper back."""
+    """A publisher withdraws a paper."""
 
     paper_id: str
     revision: int

@@ -1,9 +1,9 @@
 """The event log as the domain sees it: durable records in partitions, consumer groups, dead letters.
 
-Adapters: local_log.py (SQLite, one machine) and kafka_log.py. One contract suite for both: tests/contract/test_log.py.
+Adapters: local/ (SQLite, one process) and kafka/. One contract suite for both: tests/contract/test_log.py.
 
-A consumer pulls. Partitions are claimed (`claims`), read (`fetch`) and acknowledged (`commit`) one by one, so that one
-whose work is stuck is simply not fetched from; an adapter that is pushed to (Kafka) pauses what is not fetched.
+A consumer pulls: each partition is claimed (`claims`), read (`fetch`) and acknowledged (`commit`) separately. Nothing
+is fetched from a partition that waits. An adapter whose client pushes records (Kafka) pauses such a partition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Where a partition begins, where its next record goes, and up to where a group has acknowledged it (exclusive)."""
+    """First offset of a partition, offset of its next record, and the offset before which a group acknowledged all."""
 
     partition: int
     first_offset: int
@@ -68,13 +68,13 @@ class Claim:
 
 
 class ClaimLost(CitewellError):
-    """The partition belongs to another member by now: drop the work, its records come again there."""
+    """The partition belongs to another member now. Drop the work: that member gets the records again."""
 
     default_reason = "CLAIM_LOST"
 
 
 class LogBroken(FailedPrecondition):
-    """The log is not the one that was read before, or no longer holds what comes next. An operator must act."""
+    """The log was replaced, or no longer holds the next record. An operator must act."""
 
     default_reason = "LOG_BROKEN"
 

@@ -1,8 +1,8 @@
-"""Calls to Kafka's client: errors in our words, and threads that never hang unnoticed.
+"""Calls to Kafka's client: translates its errors, and ends the process when a call hangs.
 
-kafka-python blocks; each kind of call has a thread of its own. A call that outlives all of its own timeouts is stuck
-for good (seen in commits after outages), and what holds a partition but does not move is worse than what is gone: the
-process ends, and whoever watches over it starts another.
+kafka-python blocks, so each kind of call has its own thread. A call that exceeds all of its timeouts never returns
+(seen in commits after outages). A process that holds a partition without working on it blocks the group, so it ends
+itself, and its supervisor starts another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GiveUp = Callable[[str], object]
 
 
 def end_process(what: str) -> NoReturn:
-    """Exits with EX_SOFTWARE; a stuck thread would survive a polite end."""
+    """Exits with EX_SOFTWARE at once: a normal exit would wait for the stuck thread."""
     logger.critical("stuck in Kafka's client, ending the process", call=what)
     os._exit(70)
 
@@ -48,7 +48,7 @@ class BlockingCalls:
         self._free = asyncio.Lock()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What the call returns; its errors come in our words. Goes on to its end even when the caller is cancelled."""
+        """The call's result; Kafka's errors are translated. A cancelled caller does not stop the call."""
         return await asyncio.shield(asyncio.ensure_future(self._run(call)))
 
     async def _run(self, call: Callable[[], T]) -> T:
@@ -64,7 +64,7 @@ class BlockingCalls:
 
 
 def await_broker(client: Any, seconds: float) -> None:
-    """Returns once this consumer found a broker. Its own bootstrap() may wait for ever in spite of its timeout."""
+    """Returns once this consumer found a broker. The client's own bootstrap() may ignore its timeout."""
     end = time.monotonic() + seconds
     while not client._manager.bootstrapped:
         if time.monotonic() > end:
@@ -73,7 +73,7 @@ def await_broker(client: Any, seconds: float) -> None:
 
 
 def patiently(call: Callable[[], T], seconds: float) -> T:
-    """The call's result; it is repeated for so long while Kafka asks to, as it does when a leader is being found."""
+    """The call's result. Repeats the call for up to so many seconds after errors that Kafka calls retriable."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -85,7 +85,7 @@ def patiently(call: Callable[[], T], seconds: float) -> T:
 
 
 async def in_our_words(work: Awaitable[T]) -> T:
-    """The work's result; Kafka's errors as those of our tree."""
+    """The work's result. Raises Kafka's errors as errors of our tree."""
     try:
         return await work
     except KafkaError as error:
@@ -93,7 +93,7 @@ async def in_our_words(work: Awaitable[T]) -> T:
 
 
 def translated(error: BaseException) -> CitewellError:
-    """What Kafka's error means to our callers."""
+    """The error of our tree for an error of Kafka's client."""
     said = f"Kafka: {error}" if str(error) else f"Kafka: {type(error).__name__}"
     match error:
         case CitewellError():

@@ -1,6 +1,6 @@
 """The event log on Kafka: an idempotent producer, one topic of events that never expires, one of dead letters.
 
-A log's id is its topic's id, which is another one as soon as a topic of the same name is another topic.
+The log's id is its topic's id. A topic that is deleted and made again has another id.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 LINGER_MILLISECONDS = 2
 BATCH_BYTES = 1 << 20
-"""An event with its vectors is larger than the client's default, by which each would be a request of its own."""
+"""Larger than the client's default, which an event with vectors exceeds: each would be a request of its own."""
 MOST_BLOCKED_MILLISECONDS = 1_000
-"""An append waits for so long for a broker to appear, and with it those behind it."""
+"""How long an append, and those queued behind it, wait for a broker to be found."""
 
 
 class KafkaLog:
@@ -94,7 +94,7 @@ class KafkaLog:
             TopicPartition(self._topic, number) for number in range(len(described[self._topic]["partitions"]))
         ]
         self._producer = self._new_producer()
-        # Warm before serving: the first append is not to wait for what the client has yet to learn of the topics.
+        # Load the topics' metadata now, so that the first append does not wait for it.
         for topic in (self._topic, self._dead_topic):
             patiently(partial(self._producer.partitions_for, topic), settings.request_seconds)
 
@@ -140,7 +140,7 @@ class KafkaLog:
         return await self._calls.run(lambda: patiently(question, self._settings.request_seconds))
 
     async def _send(self, topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Any:
-        """Kafka's word that the record is durable."""
+        """Sends a record. Returns its metadata once it is durable."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         # The producer may hold a record for longer than its publisher waits: it is counted until Kafka has answered.
@@ -170,7 +170,7 @@ class KafkaLog:
             raise translated(error) from error
 
     def _replace(self, producer: Any) -> None:
-        """A producer one of whose records failed has lost its place in their sequence: what follows would fail, too."""
+        """Replaces a producer after a failure: its sequence number is lost, so later records would fail too."""
         if producer is self._producer:
             self._producer = self._new_producer()
             _abandon(producer)
@@ -254,7 +254,7 @@ class KafkaLog:
         key, value, headers = letter.record.key.encode(), letter.record.value, headers_of(letter)
         try:
             await self._send(self._dead_topic, key, value, headers)
-        except InvalidField:  # with more headers than its record, a letter may be too large where the record is not
+        except InvalidField:  # too large with the headers that a letter adds to its record
             logger.warning("dead letter without its value", position=str(letter.record.position), size=len(value))
             await self._send(self._dead_topic, key, b"", headers)
 
@@ -279,7 +279,7 @@ class KafkaLog:
 
 
 def _abandon(producer: Any) -> None:
-    """Closes a producer without waiting for what it holds; close(0) by itself gives up before it has closed."""
+    """Closes a producer without sending what it holds. close(0) alone would return before it has closed."""
     producer._sender.force_close()
     with suppress(KafkaTimeoutError):
         producer.close(timeout=1)

@@ -1,8 +1,8 @@
 """A member of a Kafka consumer group.
 
-A poller thread polls without ever waiting for work: what it polled lies in a buffer per partition, and a partition
-whose buffer is full is paused. Before a partition moves, the rebalance waits a bounded time for the commits of its work
-in flight. All state here belongs to the event loop's thread; the other threads only tell it what happened.
+A thread polls continuously and puts records into a buffer per partition. A partition whose buffer is full is paused.
+Before a partition moves to another member, the rebalance waits for a bounded time until its fetched records are
+committed. Only the event loop's thread changes state; the other threads send it messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ POLL_SECONDS = 0.1
 MOST_POLLED = 500
 METADATA_MILLISECONDS = 30_000
 FULL, FULL_BYTES = 500, 8 << 20
-"""What is buffered for one partition when it is paused; one more poll's worth may arrive on top."""
+"""A partition is paused when so many records or bytes are buffered. One more poll may still add to them."""
 REBALANCE_PAUSE_SECONDS = 0.1
 COMMIT_ATTEMPTS = 30
 
@@ -60,13 +60,13 @@ class KafkaMember:
         self._leaving: set[int] = set()
         self._buffers: dict[int, deque[Record]] = {}
         self._told, self._heard = Counter[int](), Counter[int]()
-        """Records the poller told of, and those the loop heard of: the difference is on its way into the buffers."""
+        """Records that the poller sent to the event loop, and those that arrived there; the rest is on its way."""
         self._handed: dict[int, int] = {}
-        """End of what was handed out, by partition."""
+        """Offset after the last record that fetch returned, by partition."""
         self._done: dict[int, int] = {}
-        """End of what is committed, as far as this member knows."""
+        """Committed offset as far as this member knows, by partition."""
         self._wanted: dict[int, int] = {}
-        """End of what is to be committed."""
+        """Offset that commit was asked for, by partition."""
         self._broken: dict[int, str] = {}
         self._failed: CitewellError | None = None
         self._news = asyncio.Event()
@@ -86,7 +86,7 @@ class KafkaMember:
             **settings.client(),
             group_id=self._group,
             enable_auto_commit=False,
-            auto_offset_reset="none",  # where to begin is decided here, never by a silent reset
+            auto_offset_reset="none",  # an offset out of range is an error here, never a silent reset
             isolation_level="read_committed",
             allow_auto_create_topics=False,
             metadata_max_age_ms=METADATA_MILLISECONDS,
@@ -100,7 +100,7 @@ class KafkaMember:
         try:
             await_broker(consumer, settings.request_seconds)
             consumer.subscribe([self._topic], listener=_Listener(self))
-            # A leader that does not know the topic yet would share out nothing until its metadata is refreshed.
+            # A group leader without the topic's metadata would assign no partitions until its next refresh.
             if not consumer.partitions_for_topic(self._topic):
                 raise UnknownTopicOrPartitionError(f"no topic {self._topic!r}")
         except BaseException:
@@ -150,7 +150,7 @@ class KafkaMember:
         for _ in range(COMMIT_ATTEMPTS):
             self._require(claim)
             if offset <= self._done.get(claim.partition, 0):
-                return  # another partition's commit took this one along, or it never goes back
+                return  # committed together with another partition, or lower than what is committed
             wanted = {partition: end for partition, end in self._wanted.items() if end > self._done.get(partition, 0)}
             try:
                 await self._commits.run(lambda wanted=wanted: self._commit(wanted))  # type: ignore[misc]
@@ -228,12 +228,12 @@ class KafkaMember:
                 self._tell(self._take_in, held.partition, [self._record(record) for record in records])
 
     def _is_full(self, partition: int, buffer: deque[Record]) -> bool:
-        held = list(buffer)  # a copy: the loop takes from it meanwhile
+        held = list(buffer)  # a copy, because the event loop takes records from it at the same time
         on_the_way = self._told[partition] - self._heard[partition]
         return len(held) + on_the_way >= FULL or sum(len(record.value) for record in held) >= FULL_BYTES
 
     def _tell(self, what: Callable[..., object], *said: object) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+        with suppress(RuntimeError):  # the event loop has ended
             self._loop.call_soon_threadsafe(what, *said)
 
     # -- the event loop's thread
@@ -270,7 +270,7 @@ class KafkaMember:
         self._leaving.discard(partition)
 
     async def _hand_over(self, partitions: frozenset[int], patience: float) -> None:
-        """Drops the claims once their work in flight is committed, or patience is over."""
+        """Drops the claims once all that was fetched is committed, or after `patience` seconds."""
         self._leaving |= partitions & self._held.keys()
         deadline = self._loop.time() + patience
         with suppress(TimeoutError):
@@ -283,7 +283,7 @@ class KafkaMember:
             self._forget(partition)
         self._notify()
         with suppress(CitewellError):
-            await self._commits.run(lambda: None)  # a commit under way must not end under the next generation
+            await self._commits.run(lambda: None)  # a running commit must not finish under the next generation
 
     async def _watch_poller(self) -> None:
         while True:
@@ -295,7 +295,7 @@ class KafkaMember:
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
-    """Called on the client's own event loop: awaiting here holds up the rebalance, but no heartbeat."""
+    """Runs on the client's own event loop. Awaiting here delays the rebalance, but not the heartbeats."""
 
     def __init__(self, member: KafkaMember) -> None:
         self._member = member

@@ -8,31 +8,31 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-# What we speak. Without it every client asks the broker in its constructor, and one that finds none leaks its thread.
+# The protocol version. Without it the client's constructor asks the broker, and leaks a thread if there is none.
 _API_VERSION = (4, 0)
 
 
 class KafkaSettings(BaseModel):
-    """The broker, how to prove who we are, and how long to wait for it."""
+    """The broker, the credentials for it, and timeouts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     bootstrap_servers: str = Field("127.0.0.1:9092", min_length=1)
-    """host:port of some brokers, comma-separated."""
+    """host:port of one or more brokers, comma-separated."""
     topic: str = Field("citewell.publications.v1", min_length=1)
     """Topic of the published events."""
     dead_letter_topic: str = Field("citewell.publications.dead-letters.v1", min_length=1)
     """Topic of the events that can never be applied."""
     tls: bool = False
-    """Speak TLS to the brokers."""
+    """Use TLS to the brokers."""
     ca: Path | None = None
     """PEM bundle to trust instead of the system's."""
     certificate: Path | None = None
-    """PEM chain shown to brokers that demand one."""
+    """PEM certificate chain for brokers that ask for one."""
     key: Path | None = None
     """PEM key of the certificate."""
     sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
-    """How to log in; empty = not at all."""
+    """SASL mechanism; empty = no login."""
     username: str = ""
     """SASL user."""
     password: SecretStr = SecretStr("")
@@ -40,15 +40,15 @@ class KafkaSettings(BaseModel):
     most_message_megabytes: int = Field(9, ge=1)
     """Largest record sent; a little more than the largest event."""
     request_seconds: float = Field(10.0, gt=0)
-    """How long one request may take, and a client may look for a broker."""
+    """Timeout of one request, and of finding a broker."""
     delivery_seconds: float = Field(30.0, gt=0)
-    """How long an append may try; then its publisher is told to try again."""
+    """How long an append is retried; after that Publish answers UNAVAILABLE."""
     session_seconds: float = Field(15.0, gt=0)
-    """A worker silent for so long loses its partitions."""
+    """A worker that sends no heartbeat for so long loses its partitions."""
     hand_over_seconds: float = Field(5.0, ge=0)
-    """How long a partition about to move waits for its work in flight to be committed."""
+    """How long a rebalance waits until the fetched records of a moving partition are committed."""
     stuck_seconds: float = Field(60.0, gt=0)
-    """A call that blocks for longer than this ends the process."""
+    """A client call that blocks for longer ends the process."""
 
     @model_validator(mode="after")
     def _sasl_needs_a_user(self) -> Self:

@@ -1,4 +1,4 @@
-"""The topics that citewell needs, and where a broker's differ from them."""
+"""The topics that citewell needs, and how those of a broker differ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Topic:
 
 
 def wanted_topics(settings: KafkaSettings, partitions: int, replication: int) -> list[Topic]:
-    """Neither expired nor compacted, for everything can be rebuilt from the log; and the broker's clock stamps it."""
+    """Records never expire and are never compacted, so that all can be rebuilt. The broker's clock stamps them."""
     configs = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -32,7 +32,7 @@ def wanted_topics(settings: KafkaSettings, partitions: int, replication: int) ->
         "unclean.leader.election.enable": "false",
         "max.message.bytes": str(settings.most_message_megabytes << 20),
     }
-    # One partition, so that of two dead letters for one event everybody sees the same one first.
+    # One partition, so that every process agrees which of two dead letters for one event came first.
     return [
         Topic(settings.topic, partitions, replication, configs),
         Topic(settings.dead_letter_topic, 1, replication, configs),
@@ -40,7 +40,7 @@ def wanted_topics(settings: KafkaSettings, partitions: int, replication: int) ->
 
 
 def mend(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
-    """Makes what is missing and mends the configuration of what is there; says what it did."""
+    """Creates missing topics and corrects the configuration of the others. Returns what it did, a line each."""
     present = {topic["name"]: topic for topic in admin.describe_topics() if topic["partitions"]}
     done = []
     for topic in topics:
@@ -60,7 +60,7 @@ def mend(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
 
 
 def differences(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
-    """What is not as it should be, one line each."""
+    """The differences from these topics, one line each."""
     present = {topic["name"]: topic for topic in admin.describe_topics() if topic["partitions"]}
     found = []
     for topic in topics:
@@ -69,7 +69,7 @@ def differences(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
             continue
         partitions: list[dict[str, Any]] = present[topic.name]["partitions"]
         if len(partitions) != topic.partitions:
-            # More would send a paper's later events to another partition than its earlier ones.
+            # With more partitions a paper's later events would go to another one than its earlier events.
             found.append(f"{topic.name}: has {len(partitions)} partitions, expected {topic.partitions}")
         if any(len(partition["replica_nodes"]) != topic.replication for partition in partitions):
             found.append(
@@ -83,7 +83,7 @@ def differences(admin: KafkaAdminClient, topics: list[Topic]) -> list[str]:
 
 
 def _wrong_configs(admin: KafkaAdminClient, topic: Topic) -> dict[str, str]:
-    """The settings of a topic that are not as wanted, with the values they have."""
+    """The topic's settings that differ, with their present values."""
     asked = ConfigResource(ConfigResourceType.TOPIC, topic.name, configs=dict.fromkeys(topic.configs))
     [described] = admin.describe_configs([asked], config_filter="all").values()
     values = {name: str(config["value"]) for name, config in described[topic.name].items()}
