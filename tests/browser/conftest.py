@@ -34,7 +34,7 @@ class Served:
         return f"http://127.0.0.1:{self.stack.ports['http']}/"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     stack = Stack(tmp_path_factory.mktemp("browser"), choose_ports(0))
     stack.start()
@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         stack.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while Playwright is open, no other event loop runs in this thread
 def chromium() -> Iterator[Browser]:
     program = shutil.which("chromium")
     if program is None:
