@@ -28,12 +28,12 @@ PROFILE_TOLERANCE = 1e-5
 
 @dataclass
 class Report:
-    """What a check found on one page."""
+    """The findings for one page of papers."""
 
     total: int
-    """Papers on all pages."""
+    """Number of papers on all pages."""
     last: str = ""
-    """The last paper of this page, when there are more behind it."""
+    """Id of the last paper of this page; empty on the last page."""
     checked: int = 0
     faults: list[Fault] = field(default_factory=list)
     repaired: int = 0
@@ -48,9 +48,10 @@ async def check_profiles(
     after: str = "",
     page_size: int = 0,
 ) -> Report:
-    """Checks all papers, or a sample drawn by the seed: those behind the id `after`, at most a page of them (0 = all).
+    """Checks one page of all papers, or of a sample drawn by the seed.
 
-    Repair puts right the sums and writes the points again.
+    A page begins after the id `after` and has at most `size` papers (0 = no limit). With `repair`, wrong sums are
+    replaced and wrong points are written again.
     """
     page, total, more = await asyncio.to_thread(_page, database, sample, seed, after, page_size)
     report = Report(total, last=page[-1] if more else "")
@@ -71,7 +72,7 @@ async def check_profiles(
 
 
 def _page(database: Database, sample: int, seed: int, after: str, size: int) -> tuple[list[str], int, bool]:
-    """The ids of a page, how many all pages hold, and whether there is a page behind it."""
+    """The ids of a page, the number of papers on all pages, and whether there is a next page."""
     column = schema.papers.c.id
     ids = sa.select(column).order_by(column)
     with database.reading() as connection:
@@ -106,7 +107,7 @@ def _differences(stored: YearSums, right: YearSums, zero: ProfileSums) -> Iterat
 
 
 def _expected(database: Database, papers: Sequence[str]) -> tuple[View, Points]:
-    """What the index should hold of these papers, but for what is still waiting to be projected."""
+    """The points of these papers that the index should hold. Objects still waiting to be projected are left out."""
     with database.reading() as connection:
         view = serving_view(connection)
         objects: set[Object] = {(kind, paper_id) for kind in Kind for paper_id in papers}
@@ -136,9 +137,11 @@ def _index_faults(expected: Points, papers: Sequence[PaperPoint], spans: Sequenc
                 faults.append(Fault(paper.paper.id, "PAPER_DIFFERS", "the index shows other metadata"))
     for span in expected.spans:
         kept = by_key.get(span.key)
-        if span.hidden and not kept:  # gone before this model came, and its text got a vector only later
+        # A span that was removed before this model existed has no tombstone in the index.
+        if span.hidden and not kept:
             continue
-        if kept and kept.revision == span.revision:  # its version rose since because it was cited
+        # A citation of the paper raises its version but does not rewrite its spans, so the version is not compared.
+        if kept and kept.revision == span.revision:
             span = replace(span, version=kept.version)
             same = (kept.terms, kept.span, kept.span_terms) == (span.terms, span.span, span.span_terms)
             if not (span.hidden or kept.hidden or same):
@@ -159,7 +162,7 @@ def _point_faults(
 
 
 def _project_again(database: Database, papers: set[str]) -> int:
-    """Raises the versions first, so that what the index holds is older, whatever it is."""
+    """Marks all objects of the papers. Their versions are raised first, so that the new points replace the old ones."""
     table, marks = schema.papers, schema.marks
     with database.writing(alone=True) as connection:
         for some in chunks(sorted(papers)):

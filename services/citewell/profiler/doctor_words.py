@@ -26,7 +26,7 @@ from citewell.profiler.lexical import NO_COUNTS, TextTerms
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one paper."""
+    """One finding about one paper."""
 
     paper_id: str
     kind: str
@@ -34,7 +34,10 @@ class Fault:
 
 
 def word_faults(database: Database, papers: Sequence[str], repair: bool) -> list[Fault]:
-    """Wrong counts of these papers' texts, and of what is said of them. Nothing while the ledger is still counting."""
+    """Finds wrong term counts in these papers' own texts and in the contexts that cite them.
+
+    Finds nothing while the ledger is still counting words.
+    """
     with database.writing(alone=True) if repair else database.reading() as connection:
         lexicon = read_lexicon(connection)
         if lexicon is None or lexicon.state != "READY":

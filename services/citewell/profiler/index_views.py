@@ -1,4 +1,4 @@
-"""The index's views as the ledger wants them: created, served, filled again after a loss, dropped when outdated."""
+"""Keeps the index's views in line with the ledger: creates, serves and drops them, and refills them after data loss."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _refills = meter.create_counter("citewell_index_refills", description="Views fil
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What an index says it holds."""
+    """What the index reports about its content."""
 
     views: frozenset[str] = frozenset()
     serving: str = ""
     papers: int = 0
-    """Points of papers in the served view, hidden ones too. Nothing ever takes one away."""
+    """Paper points in the served view, including hidden ones. Paper points are never deleted."""
     spans: int = 0
-    """Visible points of spans in the served view."""
+    """Visible span points in the served view."""
     changes: int = 0
-    """Grows with every write to the served view."""
+    """A counter that grows with every write to the served view."""
 
 
 class IndexWriter(Protocol):
-    """The index, as its writer sees it."""
+    """The index operations that the projector needs."""
 
     async def holdings(self) -> Holdings: ...
 
     async def create_view(self, view: View) -> None:
-        """Makes the view's collections, unless they are there with the same properties."""
+        """Creates the view's collections. Does nothing if they exist with the same properties."""
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
-        """Writes points; an older version never replaces a newer one."""
+        """Writes points. An older version never replaces a newer one."""
 
     async def serve_view(self, name: str) -> None:
-        """Points the searches that name no view at this one."""
+        """Makes this the view of searches that name none."""
 
     async def drop_view(self, name: str) -> None: ...
 
@@ -56,16 +56,16 @@ class IndexWriter(Protocol):
 
 
 class IndexViews:
-    """Compares the index with the ledger. Whatever the index lost is marked again, so that the projector fills it in.
+    """Compares the index with the ledger. Marks a view again if the index lost data, so that the projector fills it.
 
-    A missing view is noticed by the first write to it, or by the next look. Lost points are looked for at the first
-    look, and again whenever the index may have restarted: after a failed call, and when its numbers went down.
+    A missing view is noticed by the first write to it or by the next `look`. Points are counted at the first `look`,
+    and again whenever the index may have restarted: after a failed call, or when its counts went down.
     """
 
     def __init__(
         self, database: Database, index: IndexWriter, changed: Callable[[], None], notice_seconds: float = 0.0
     ) -> None:
-        """`changed` is called after objects were marked again; other processes notice that within `notice_seconds`."""
+        """`changed` is called after objects were marked again. Other processes notice this within `notice_seconds`."""
         self._database, self._index, self._changed, self._notice_seconds = database, index, changed, notice_seconds
         self._created: set[str] = set()
         self._served = ""
@@ -74,14 +74,14 @@ class IndexViews:
         self._preparing = asyncio.Lock()
 
     async def prepare(self, view: View) -> None:
-        """Makes sure that the index has the view, and serves it if it is the serving one."""
+        """Creates the view in the index if it is missing. Serves it if the ledger's serving view is this one."""
         async with self._preparing:
             await self._prepare(view)
 
     async def _prepare(self, view: View) -> None:
         if view.name not in self._created:
             if view.name not in (await self._index.holdings()).views:
-                # Marked before it is created: after a crash in between the view is still missing, and marked again.
+                # Mark first, create second: after a crash in between, the view is still missing and is marked again.
                 await self._refill(view, "the index has no such view")
                 self._to_compare = True
             await self._index.create_view(view)
@@ -92,17 +92,17 @@ class IndexViews:
             self._served = view.name
 
     def forget(self, name: str) -> None:
-        """The index says it has no such view: prepare it again."""
+        """Call this when the index answers that the view does not exist. `prepare` creates it again."""
         self._created.discard(name)
         if self._served == name:
             self._served = ""
 
     def disturbed(self) -> None:
-        """A call failed: the index may have restarted with fewer points."""
+        """Call this when a call to the index failed: it may have restarted with fewer points. `look` counts them."""
         self._to_compare = True
 
     async def look(self) -> None:
-        """Compares once."""
+        """Compares the index with the ledger once."""
         try:
             held = await self._index.holdings()
         except Exception:
@@ -124,8 +124,8 @@ class IndexViews:
     async def _compare(self, view: View, before: Holdings) -> None:
         expected = await asyncio.to_thread(self._read_expected, view)
         after = await self._index.holdings()
-        # Paper points never vanish, so the later count must have them all. Spans do, so their counts compare only when
-        # nothing was written meanwhile; else the next look compares again.
+        # Paper points are never deleted, so a later count must include all expected ones. Spans can be hidden, so their
+        # counts are comparable only if nothing was written between the two counts; else the next look compares again.
         quiet = before.changes == after.changes
         self._to_compare = not quiet
         if after.papers < expected.papers or (quiet and after.spans < expected.spans):
@@ -136,18 +136,19 @@ class IndexViews:
             )
 
     async def _refill(self, view: View, why: str) -> None:
-        if not await asyncio.to_thread(refill_view, self._database, view):  # a new view
+        if not await asyncio.to_thread(refill_view, self._database, view):  # the index never had this view
             return
         self._changed()
         logger.error("the index lost data; it is filled again from the ledger", view=view.name, why=why)
         _refills.add(1)
-        # Until every process knows that the view is incomplete, a view created anew would be taken for a complete one.
+        # Wait until every process has seen that the view is incomplete. Otherwise one could serve the empty view as if
+        # it were complete.
         await asyncio.sleep(self._notice_seconds)
 
     async def _drop_outdated(self, views: Sequence[View]) -> None:
-        """Drops views of an older epoch, and those whose DropView was interrupted."""
+        """Drops views of an older epoch, and views whose DropView was interrupted."""
         for view in views:
-            with suppress(FailedPrecondition):  # the index serves it still
+            with suppress(FailedPrecondition):  # the index still serves this view
                 with suppress(NotFound):
                     await self._index.drop_view(view.name)
                 await asyncio.to_thread(forget_view, self._database, view.name)

@@ -1,4 +1,4 @@
-"""LedgerService: messages to the ledger's words and back."""
+"""LedgerService: translates messages to and from the ledger's types."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from citewell.types.messages import event_from_message, position_from_message, p
 from citewell.types.outcome_messages import outcome_to_message
 from citewell.types.v1 import publication_pb2
 
-# An answer to a waiting caller leaves so much of its time for the way home.
+# Stop waiting this long before the caller's deadline, so that the answer still arrives in time.
 HOME_SECONDS = 0.05
 LONGEST_WAIT_SECONDS = 3600.0
-# A rebuild may take hours, a connection lasts minutes: who waits for a view asks again.
+# A rebuild may take hours, but a connection is closed after minutes. Callers that wait for a view call again.
 LONGEST_SWITCH_SECONDS = 60.0
-# Papers on one page of CheckProfiles.
+# Largest page of CheckProfiles, in papers.
 MOST_CHECKED = 10_000
 
 _events = telemetry.meter.create_counter("citewell_ledger_events", description="Events judged, by outcome")
 
 
 class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
-    """Handlers; `changed` is called when there is something to project."""
+    """Handlers. `changed` is called when there are new marks to project."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         form: PointForm = DEFAULT_FORM,
         max_views: int = MAX_VIEWS,
     ) -> None:
-        """`pool` applies events."""
+        """`pool` runs the transactions that apply events."""
         self._ledger, self._index, self._watermarks, self._changed = ledger, index, watermarks, changed
         self._form, self._max_views, self._pool = form, max_views, pool
         self._database = ledger.database
@@ -172,7 +172,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
     async def DropView(self, request: ledger_pb2.DropViewRequest, context: Any) -> ledger_pb2.DropViewResponse:
         self._require_ledger()
         await asyncio.to_thread(retire_view, self._database, request.view)
-        # First the index, so that a failure on the way leaves a view that can be dropped again.
+        # The index drops the view first: if that fails, the ledger still lists the view and DropView can be repeated.
         with suppress(NotFound):
             await self._index.drop_view(request.view)
         await asyncio.to_thread(forget_view, self._database, request.view)
@@ -257,13 +257,16 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         return results
 
     def _require_ledger(self) -> None:
-        """Raises while this process has not opened the ledger."""
+        """Raises Unavailable until this process has opened the ledger."""
         _ = self._watermarks.view
 
     def _translate_and_apply(
         self, messages: Sequence[tuple[publication_pb2.PublicationEvent, publication_pb2.LogPosition | None]]
     ) -> list[Result]:
-        """In a thread: large batches take long to translate too. What cannot be read is dead, like what is invalid."""
+        """Runs in a thread, because translating a large batch takes long too.
+
+        An event that cannot be translated is DEAD, as an invalid one is.
+        """
         results: list[Result | None] = []
         events: list[IncomingEvent] = []
         for message, place in messages:
@@ -292,7 +295,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
 
 
 def _paper_of_token(token: str) -> str:
-    """The last paper of the page before."""
+    """The last paper of the previous page, read from the page token."""
     try:
         return base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except ValueError:

@@ -1,7 +1,7 @@
-"""The lexical public profile: how words of papers and of queries are counted and weighed, in services and in the lab.
+"""The lexical public profile: counts and weights of the words of papers and queries, for the services and the lab.
 
-A paper's bag of words holds whole counts by field; the fields' weights enter when it is projected. A word of a query
-counts more the nearer it stands to the marker of the missing citation.
+The ledger keeps integer counts by field; the weights of the fields are applied at projection. A query word weighs more
+the closer it is to the marker of the missing citation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Bm25:
 
 @dataclass(frozen=True, slots=True)
 class FieldWeights:
-    """How often a word of each field counts in a paper's bag of words."""
+    """The weight of a word of each field in a paper's bag of words."""
 
     title: float = 3.0
     abstract: float = 1.0
@@ -40,7 +40,7 @@ class FieldWeights:
 
 @dataclass(frozen=True, slots=True)
 class TermWeights:
-    """How much a word of the query counts; in the context it is floor + (1 - floor)·exp(-distance/reach)."""
+    """The weight of a query word. In the context it is floor + (1 - floor)·exp(-distance/reach)."""
 
     reach: float = 5.0
     floor: float = 0.2
@@ -52,23 +52,23 @@ CHOSEN_BM25 = Bm25(k1=1.2, b=0.4)
 CHOSEN_FIELDS = FieldWeights(title=3.0, abstract=1.0, contexts=0.5)
 CHOSEN_TERMS = TermWeights(reach=5.0, floor=0.2, title=0.5, abstract=0.0)
 CHOSEN_WEIGHT = 3.0
-"""What the lexical score counts beside the cosine. `citewell.lab.chosen` says why these."""
+"""The weight of the lexical score; the cosine has weight 1. `citewell.lab.chosen` says how the values were chosen."""
 
 MAX_TERMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class BagRules:
-    """What a view's bags of words are made by."""
+    """The rules by which a view's bags of words are made."""
 
     fields: FieldWeights = CHOSEN_FIELDS
     max_terms: int = MAX_TERMS
-    """A point holds at most so many terms: those with the largest counts."""
+    """Largest number of terms in a point. The terms with the largest counts are kept."""
     lexicon: str = LEXICON
 
     @property
     def key(self) -> str:
-        """Names what decides document frequencies and lengths. Bags of equal keys share their statistics."""
+        """Names the rules that affect document frequencies and lengths. Views with equal keys share statistics."""
         weights = f"{self.fields.title!r} {self.fields.abstract!r} {self.fields.contexts!r}"
         return f"{self.lexicon} {weights}"
 
@@ -78,14 +78,14 @@ CHOSEN_BAG = BagRules()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Counts:
-    """Terms and a whole number for each, negative where something is taken away. Ids ascend, none occurs twice."""
+    """Term ids, ascending and distinct, with a signed integer count for each. Negative counts are removals."""
 
     ids: Ids
     counts: NDArray[np.int64]
 
     @classmethod
     def of(cls, counted: Mapping[int, int]) -> Counts:
-        """From a mapping of term id to count."""
+        """Counts from a mapping of term id to count."""
         ids = sorted(counted)
         return cls(np.array(ids, np.uint32), np.array([counted[term] for term in ids], np.int64))
 
@@ -108,7 +108,7 @@ NO_COUNTS = Counts(np.empty(0, np.uint32), np.empty(0, np.int64))
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TextTerms:
-    """How often each term stands in a text: a paper's title and abstract, or a context, which is all `body`."""
+    """Term frequencies of a text: a paper's title and abstract (`body`), or a context, which has only a `body`."""
 
     ids: Ids
     title: NDArray[np.int64]
@@ -116,7 +116,7 @@ class TextTerms:
 
 
 def count_text(title: str, body: str) -> TextTerms:
-    """The terms of a title and an abstract, or of a context (without a title)."""
+    """The terms of a title and an abstract, or of a context, which has no title."""
     of_title, of_body = count_terms(title), count_terms(body)
     ids = sorted(of_title.keys() | of_body.keys())
     return TextTerms(
@@ -135,13 +135,13 @@ def added(parts: Sequence[Counts]) -> Counts:
 
 
 def grouped(groups: NDArray[np.int64], ids: Ids, counts: NDArray[np.int64]) -> dict[int, Counts]:
-    """The sums by group, from one row a (group, term, count). Groups whose counts all cancel out are left out."""
+    """The sums by group. Each input row is a (group, term, count). Groups whose counts all cancel out are left out."""
     keys, sums = _summed((groups.astype(np.uint64) << np.uint64(32)) | ids, counts)
     if not len(keys):
         return {}
     numbers, starts = np.unique(keys >> np.uint64(32), return_index=True)
     ends = np.append(starts[1:], len(keys))
-    terms = keys.astype(np.uint32)  # the lower half
+    terms = keys.astype(np.uint32)  # the lower 32 bits are the term id
     return {
         int(number): Counts(terms[start:end], sums[start:end])
         for number, start, end in zip(numbers, starts, ends, strict=True)
@@ -149,7 +149,7 @@ def grouped(groups: NDArray[np.int64], ids: Ids, counts: NDArray[np.int64]) -> d
 
 
 def bag(own: TextTerms, said: Counts, rules: BagRules) -> tuple[Terms, float]:
-    """A paper's bag of words as its point holds it, and the length of the whole bag."""
+    """A paper's bag of words, truncated as in its point, and the length of the bag before truncation."""
     fields = rules.fields
     ids, values = _summed(
         np.concatenate([own.ids, said.ids]),
@@ -159,7 +159,7 @@ def bag(own: TextTerms, said: Counts, rules: BagRules) -> tuple[Terms, float]:
 
 
 def query_terms(context: str, title: str, abstract: str, weights: TermWeights) -> dict[int, float]:
-    """How much each term of a query counts before its idf."""
+    """The weight of each term of a query, before it is multiplied by the idf."""
     found: dict[int, float] = defaultdict(float)
     text = words(context)
     if text:
@@ -175,7 +175,7 @@ def query_terms(context: str, title: str, abstract: str, weights: TermWeights) -
 
 
 def _summed(keys: NDArray[np.generic], values: NDArray[np.generic]) -> tuple[NDArray, NDArray]:  # type: ignore[type-arg]
-    """Each key once, ascending, with the sum of its values; keys whose sum is zero are left out."""
+    """The distinct keys, ascending, with the sum of each one's values. Keys whose sum is zero are left out."""
     if not len(keys):
         return keys, values
     order = np.argsort(keys, kind="stable")

@@ -1,4 +1,4 @@
-"""Thread pools, one for each kind of work: one kind that is stuck takes no thread from another."""
+"""Thread pools, one for each kind of work, so that blocked work of one kind takes no threads from another kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 class Pool:
-    """A thread pool that handlers await. The caller's deadline and trace are seen by the work."""
+    """A thread pool for async handlers. The caller's deadline and trace are passed on to the work."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._executor = ThreadPoolExecutor(threads, name)
@@ -24,5 +24,5 @@ class Pool:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     def close(self) -> None:
-        """Starts nothing more; does not wait for what runs."""
+        """Cancels queued work. Does not wait for running work."""
         self._executor.shutdown(wait=False, cancel_futures=True)

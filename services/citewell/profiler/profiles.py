@@ -1,8 +1,8 @@
-"""The profile algebra: what others say of a paper, added up without drift, and eq. 3–5 over it.
+"""The profile algebra: exact sums of citations, and eq. 3–5 over them.
 
-Sums are integers: a vector is rounded once to fixed point (`to_fixed`) and everything after that is exact, so the order
-in which citations arrive, and citations that come and go, leave no trace. α, β, γ and δ enter only at projection;
-changing them re-encodes nothing.
+Sums are integers. A vector is rounded once to fixed point (`to_fixed`), and all additions after that are exact. So a
+sum does not depend on the order of the citations, and removing a citation restores the earlier sum bit for bit. α, β, γ
+and δ are applied at projection or query time, so changing them needs no encoding.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ Vectors = NDArray[np.float32]
 Fixed = NDArray[np.int64]
 
 FRACTION_BITS = 24
-"""Fixed point keeps 24 binary digits after the point: as fine as float32 for components of a unit vector."""
+"""Binary digits after the point. For components of a unit vector this is as precise as float32."""
 LIMIT = 2.0**7
-"""Components must stay below this size, so that one vector fits 32-bit integers in storage (sums are 64-bit)."""
+"""Components must be smaller, so that a stored vector fits 32-bit integers. Sums are 64-bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileWeights:
-    """α and β of eq. 3: how much the citing contexts and the citing papers' contents add to a paper's own content."""
+    """α and β of eq. 3: the weights of the citing contexts and of the citing papers' contents in a profile."""
 
     alpha: float
     beta: float
     shrinkage: float = 0.0
-    """κ: what others say is divided by |N_in| + κ instead of |N_in|, so that few voices count less. eq. 3 has none."""
+    """κ: sums over citing papers are divided by |N_in| + κ instead of |N_in|, so that few citations weigh less. eq. 3
+    has κ = 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryWeights:
-    """γ and δ of eq. 4: how much the citation context and the draft's title and abstract count; only γ/δ matters."""
+    """γ and δ of eq. 4: the weights of the citation context and of the draft's title and abstract. Only γ/δ matters."""
 
     gamma: float
     delta: float
@@ -42,7 +43,7 @@ class QueryWeights:
 
 CHOSEN_PROFILE = ProfileWeights(alpha=2.0, beta=0.5)
 CHOSEN_QUERY = QueryWeights(gamma=0.6, delta=0.4)
-"""The setting chosen on validation and used everywhere; `citewell.lab.chosen` says why."""
+"""The default of the services and the lab, chosen on validation data; see `citewell.lab.chosen`."""
 
 
 def to_fixed(vectors: NDArray[Any]) -> Fixed:
@@ -77,7 +78,7 @@ class ProfileSums:
 
     @classmethod
     def zero(cls, dimension: int, papers: int | None = None) -> ProfileSums:
-        """The sums of papers nobody cites."""
+        """The sums of papers without citations."""
         shape = () if papers is None else (papers,)
         return cls(
             np.zeros((*shape, dimension), np.int64), np.zeros((*shape, dimension), np.int64), np.zeros(shape, np.int64)
@@ -87,16 +88,16 @@ class ProfileSums:
         return ProfileSums(self.contexts + other.contexts, self.contents + other.contents, self.count + other.count)
 
     def __sub__(self, other: ProfileSums) -> ProfileSums:
-        """These sums without the citations of `other`; leave-one-paper-out is this, and it is exact."""
+        """These sums without the citations in `other`. Leave-one-paper-out evaluation uses this; it is exact."""
         return ProfileSums(self.contexts - other.contexts, self.contents - other.contents, self.count - other.count)
 
     def __getitem__(self, papers: Any) -> ProfileSums:
-        """The sums of some papers of a stack."""
+        """The sums of the selected papers of a stack."""
         return ProfileSums(self.contexts[papers], self.contents[papers], self.count[papers])
 
 
 def sum_citations(cited: NDArray[np.integer[Any]], contexts: Fixed, contents: Fixed, papers: int) -> ProfileSums:
-    """The sums of `papers` papers, from one row a (citing, cited) pair: cited index, s_ji and v_j."""
+    """The sums of `papers` papers. Each input row is one (citing, cited) pair: cited index, s_ji and v_j."""
     sums = ProfileSums.zero(contexts.shape[-1], papers)
     np.add.at(sums.contexts, cited, contexts)
     np.add.at(sums.contents, cited, contents)
@@ -105,7 +106,7 @@ def sum_citations(cited: NDArray[np.integer[Any]], contexts: Fixed, contents: Fi
 
 
 def profile(content: NDArray[Any], sums: ProfileSums, weights: ProfileWeights) -> Vectors:
-    """v̂_i of eq. 3, for one paper or a stack; the content itself where nobody cites the paper."""
+    """v̂_i of eq. 3, for one paper or a stack. A paper without citations has its content as its profile."""
     said = weights.alpha * from_fixed(sums.contexts) + weights.beta * from_fixed(sums.contents)
     voices = np.maximum(sums.count + weights.shrinkage, 1.0)
     vector: Vectors = (content + said / voices[..., None]).astype(np.float32)
@@ -113,7 +114,7 @@ def profile(content: NDArray[Any], sums: ProfileSums, weights: ProfileWeights) -
 
 
 def query_vector(context: NDArray[Any] | None, content: NDArray[Any] | None, weights: QueryWeights) -> Vectors:
-    """v_q of eq. 4; a query without a context, or without title and abstract, is the other part alone."""
+    """v_q of eq. 4. If the context is missing, or title and abstract are, v_q is the other part alone."""
     if context is None and content is None:
         raise ValueError("a query needs a context or a title and abstract")
     if context is None:
@@ -125,7 +126,7 @@ def query_vector(context: NDArray[Any] | None, content: NDArray[Any] | None, wei
 
 
 def normalised(vectors: NDArray[Any]) -> Vectors:
-    """The vectors at length one; a zero vector stays zero."""
+    """The vectors scaled to length one. A zero vector stays zero."""
     wide = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(wide, axis=-1, keepdims=True)
     unit: Vectors = np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0)
@@ -141,7 +142,7 @@ def scores(query: NDArray[Any], profiles: NDArray[Any]) -> Vectors:
 def shares(
     query: NDArray[Any], contents: NDArray[Any], sums: ProfileSums, weights: ProfileWeights
 ) -> NDArray[np.float64]:
-    """Of each paper's v_q · v̂_i, the shares [n, 3] of its content, of the contexts and of the citing papers."""
+    """The shares [n, 3] of content, contexts and citing papers in each paper's v_q · v̂_i."""
     means = np.maximum(sums.count, 1)[..., None]
     said, citing = from_fixed(sums.contexts) / means, from_fixed(sums.contents) / means
     parts = np.stack([contents @ query, weights.alpha * (said @ query), weights.beta * (citing @ query)], axis=-1)

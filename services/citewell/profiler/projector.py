@@ -1,4 +1,4 @@
-"""Brings the index up to what the ledger says: marks in, points out, marks gone."""
+"""Projects the ledger into the index: reads marked objects, writes their points, then deletes the marks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError, NotFound
 from citewell.runtime.telemetry import logger, meter
 
-# Objects read, sent and unmarked at once.
+# Objects in one batch.
 BATCH = 1024
-# Batches that are not full begin so far apart: papers marked again and again meanwhile are projected once.
+# Pause before a batch that is not full, so that a paper marked several times in a row is projected once.
 SETTLE_SECONDS = 0.1
-# Batches in hand: the index writes one while the next is read. What reaches it late never replaces what is newer there.
+# Concurrent batches: the index writes one while the next is read. The index compares versions, so a batch that arrives
+# late never overwrites a newer point.
 AT_ONCE = 2
-# Times as long as it takes: less than 5 % of the time goes to statistics.
+# The pause after a scan for statistics, as a multiple of its duration: scans take less than 5 % of the time.
 STATISTICS_PAUSE = 20
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
@@ -33,7 +34,10 @@ _projected = meter.create_counter("citewell_projected", description="Points writ
 
 
 class Projector:
-    """Projects marked objects of every view, until told to stop. What it has not done when it dies is still marked."""
+    """Projects the marked objects of every view until it is cancelled.
+
+    A mark is deleted only after the index has acknowledged the write, so a crash loses no work.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Projector:
         changed: Callable[[], None],
         notice_seconds: float = 0.0,
     ) -> None:
-        """`changed` is called after the ledger's marks changed; other processes notice that within `notice_seconds`."""
+        """`changed` is called after the ledger's marks changed. Other processes notice this within `notice_seconds`."""
         self._database, self._encoders, self._index, self._changed = database, encoders, index, changed
         self._wake = asyncio.Event()
         self.index_views = IndexViews(database, index, self._marked_again, notice_seconds)
@@ -52,7 +56,7 @@ class Projector:
         self._in_hand: set[tuple[str, Object]] = set()
 
     def wake(self) -> None:
-        """There are new marks."""
+        """Tells `run` that there are new marks."""
         self._wake.set()
 
     def _marked_again(self) -> None:
@@ -60,10 +64,10 @@ class Projector:
         self.wake()
 
     async def run(self, check_every: float) -> None:
-        """Projects for ever; looks for other processes' marks every so many seconds."""
+        """Projects until cancelled. Polls every `check_every` seconds for marks made by other processes."""
 
         async def nothing_left() -> None:
-            with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation before Python 3.12
+            with suppress(TimeoutError):  # asyncio.wait_for may swallow a cancellation before Python 3.12
                 async with asyncio.timeout(check_every):
                     await self._wake.wait()
             self._wake.clear()
@@ -80,7 +84,7 @@ class Projector:
                 group.create_task(_for_ever("projection", step, nothing_left))
 
     async def watch_index(self, check_every: float) -> None:
-        """Looks every so many seconds whether the index lost something, for ever."""
+        """Checks every `check_every` seconds whether the index lost data. Runs until cancelled."""
 
         async def step() -> bool:
             await self.index_views.look()
@@ -89,7 +93,7 @@ class Projector:
         await _for_ever("comparison with the index", step, lambda: asyncio.sleep(check_every))
 
     async def fill(self, check_every: float) -> None:
-        """Encodes and sums for new models, for ever."""
+        """Encodes texts and builds sums for new models. Runs until cancelled."""
 
         async def step() -> bool:
             return await asyncio.to_thread(fill_step, self._database, self._encoders)
@@ -97,7 +101,7 @@ class Projector:
         await _for_ever("rebuild", step, lambda: asyncio.sleep(check_every))
 
     async def keep_statistics(self, check_every: float) -> None:
-        """Makes word statistics anew when they have drifted, for ever; most of the time it pauses."""
+        """Rebuilds word statistics when they have drifted. Runs until cancelled, with long pauses."""
         pause = check_every
 
         async def step() -> bool:
@@ -111,9 +115,9 @@ class Projector:
         await _for_ever("word statistics", step, lambda: asyncio.sleep(pause))
 
     async def step(self) -> int:
-        """Projects one batch of every view that can be filled, of objects that no other step has in hand.
+        """Projects one batch for each view that can be filled, and returns the number of projected objects.
 
-        Says how many objects that were.
+        Objects that a concurrent step is projecting are left out.
         """
         done = 0
         for view in await asyncio.to_thread(self._views):
@@ -155,27 +159,27 @@ class Projector:
 
     def _read(self, view: View) -> Points:
         with self._database.reading() as connection:
-            # Round and round in the order of the keys, so that no object waits for ever: also not when new objects come
-            # behind the last one all the time, as those of rising ids do.
+            # Continue after the last key of the previous batch, and start over at the end of the keys. Taking the
+            # smallest keys every time could starve the others.
             after = self._after.get(view.name)
             live = marked(connection, view.name, BATCH, after=after)
             if after and len(live) < BATCH:
                 live = list(dict.fromkeys(live + marked(connection, view.name, BATCH - len(live))))
             self._after[view.name] = live[-1] if live else None
-            # What loads and rebuilds left goes on behind, and never stops.
+            # Loads and rebuilds have lower priority, but always get at least a quarter of a batch.
             room = max(BATCH - len(live), BATCH // 4)
             objects = {*live, *marked(connection, view.name, room, bulk=True)}
             return read_points(connection, view, {each for each in objects if (view.name, each) not in self._in_hand})
 
 
 async def _for_ever(what: str, step: Callable[[], Awaitable[int]], nothing_left: Callable[[], Awaitable[None]]) -> None:
-    """Repeats the step; waits when it did nothing, and longer and longer while it fails."""
+    """Repeats the step until cancelled. Waits when there was nothing to do, and backs off while the step fails."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
             done = await step()
         except Exception as error:
-            # Whatever it is, the marks are still there; a defect is tried again too, and is in the log.
+            # The marks are still there after any error, so every error is retried. Unexpected ones log their traceback.
             expected = isinstance(error, CitewellError)
             logger.warning(f"{what} waits", why=str(error), seconds=pause, exc_info=None if expected else error)
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""ProfileQueryService: messages to query vectors and profiles."""
+"""ProfileQueryService: translates requests, and answers with query vectors, scores and profiles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from citewell.types.messages import (
 )
 from citewell.types.v1 import paper_pb2
 
-# Twice the most that an as-of answer rescores: 3k of two searches at k = 1000.
+# Most papers that one call may score. An as-of answer rescores at most 6,000: two searches of 3k papers at k = 1000.
 MAX_SCORED = 12_000
 MAX_CITING = 100
 MAX_MATCHED_TERMS = 50
@@ -153,7 +153,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         )
 
     def _embed(self, query: Query, as_of: PartialDate) -> profile_query_pb2.EmbedQueryResponse:
-        # Read once: the answer's vector, view and positions belong together.
+        # Read once, so that the vector, the view and the positions of one answer belong to the same state.
         view, searchable = self._watermarks.view, self._watermarks.searchable
         statistics = self._watermarks.statistics.as_of(as_of)
         incomplete = not self._watermarks.complete
@@ -163,7 +163,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         of_context = vectors[0] if context else None
         of_paper = vectors[-1] if paper else None
         lexical = None
-        if view.words:  # a view of an older form holds no words to search
+        if view.words:  # points of views made before schema 0002 hold no words
             lexical = lexical_query_to_message(weigh_words(query, self._words, statistics))
         return profile_query_pb2.EmbedQueryResponse(
             query_vector=query_vector(of_context, of_paper, self._weights).tolist(),
@@ -180,7 +180,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         )
 
     def _encoder(self) -> GraphEncoder:
-        """Of the serving view, which another process may have switched."""
+        """The encoder of the serving view; looked up for each call, as another process may switch the view."""
         model = self._watermarks.view.model
         encoder = self._encoders.of_model(model.name, model.hash)
         assert isinstance(encoder, GraphEncoder)

@@ -1,4 +1,4 @@
-"""A query's words for one search: near words count more, rare words count more, and all of them together count one."""
+"""The lexical part of a search: words near the marker and rare words weigh more; the weights sum to 1."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ R@20 falls a little."""
 
 @dataclass(frozen=True, slots=True)
 class WordWeights:
-    """What a query's words count."""
+    """The weights of a query's words and of the lexical score."""
 
     terms: TermWeights = CHOSEN_TERMS
     alone: TermWeights = CHOSEN_ALONE
-    """Of a query that has no context."""
+    """The weights for a query without a context."""
     bm25: Bm25 = CHOSEN_BM25
     weight: float = CHOSEN_WEIGHT
-    """What the lexical score counts beside the cosine."""
+    """The weight of the lexical score; the cosine has weight 1."""
 
 
 def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> LexicalQuery:

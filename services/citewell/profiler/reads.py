@@ -1,4 +1,4 @@
-"""Profiles and scores out of the ledger, now or as they stood on a date."""
+"""Reads profiles and scores from the ledger, as of now or as of a date."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributi
 
 @dataclass(frozen=True, slots=True)
 class ProfileScore:
-    """cosine(v_q, v̂_i), how many citing papers made v̂_i, and the lexical score."""
+    """cosine(v_q, v̂_i), the number of citing papers in v̂_i, and the lexical score."""
 
     paper_id: str
     score: float
     in_degree: int
     shares: tuple[float, float, float]
-    """Of content, contexts and citing papers in v_q · v̂_i."""
+    """Shares of content, contexts and citing papers in v_q · v̂_i."""
     lexical: float
-    """Before it is weighted."""
+    """The lexical score before it is multiplied by its weight."""
     hybrid: float
     matched: Terms
-    """What terms add to the lexical score."""
+    """Each matching term with what it adds to the lexical score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperProfile:
-    """v̂_i, v_i, and who is behind it."""
+    """v̂_i, v_i, and the number of citing papers, in all and by year."""
 
     profile: Vectors
     content: Vectors
@@ -59,9 +59,9 @@ def score_profiles(
     as_of: PartialDate,
     lexical: LexicalQuery | None = None,
 ) -> tuple[list[ProfileScore], list[str]]:
-    """The scores of known papers in the order asked for, each once, and the ids of which nothing was published.
+    """The scores of the published papers, in the order of the ids without repetitions, and the ids of unknown papers.
 
-    Lexical scores are 0 without a lexical query, and where the serving view holds no words.
+    Lexical scores are 0 without a lexical query, or if the serving view holds no words.
     """
     paper_ids = list(dict.fromkeys(paper_ids))
     with database.reading() as connection:
@@ -91,7 +91,7 @@ def score_profiles(
 
 
 def get_profile(database: Database, paper_id: str, as_of: PartialDate) -> PaperProfile:
-    """One paper's profile, or NotFound."""
+    """The profile of one paper. Raises NotFound for an unknown paper."""
     with database.reading() as connection:
         view = serving_view(connection)
         state = LedgerRows(connection).papers([paper_id]).get(paper_id)
@@ -109,7 +109,7 @@ def get_profile(database: Database, paper_id: str, as_of: PartialDate) -> PaperP
 
 
 def list_references(database: Database, paper_ids: Sequence[str], as_of: PartialDate) -> dict[str, list[str]]:
-    """What known papers cite, in the order of the ids; nothing of papers dated on the day `as_of` or later."""
+    """The papers that each published paper cites, sorted by id. With `as_of`, only citing papers dated before count."""
     edges = schema.edges
     query = sa.select(edges.c.citing, edges.c.cited).where(edges.c.present)
     if as_of.known:
@@ -131,7 +131,7 @@ def _read(
     contents = from_fixed(np.stack([vectors[state.text] for state in states]))
     sums = read_all_years(connection, model.hash, ids)
     if as_of.known:
-        # A citation whose year is unknown is never surely older than the date.
+        # A citation of an unknown year may be newer than the date, so it is left out.
         sums = {group: of_year for group, of_year in sums.items() if 0 < group[1] < as_of.year}
         sums |= _boundary_year(connection, view, ids, as_of)
     return contents, sums
@@ -140,7 +140,7 @@ def _read(
 def _matches(
     connection: Connection, view: View, states: Sequence[PaperState], as_of: PartialDate, lexical: LexicalQuery
 ) -> dict[str, Terms]:
-    """What each term of the query adds to each paper's lexical score."""
+    """For each paper, what each term of the query adds to its lexical score."""
     said = None
     if as_of.known:
         ids = [state.id for state in states]
@@ -153,7 +153,7 @@ def _matches(
 
 
 def _boundary_edges(connection: Connection, cited: Sequence[str], as_of: PartialDate) -> Iterator[sa.Row[Any]]:
-    """The citations made in the as-of date's own year before that date."""
+    """The citations made in the year of the as-of date, before that date."""
     edges = schema.edges
     query = sa.select(edges).where(
         edges.c.present, edges.c.year == as_of.year, edges.c.day > 0, edges.c.day < as_of.first_day()
@@ -162,7 +162,7 @@ def _boundary_edges(connection: Connection, cited: Sequence[str], as_of: Partial
 
 
 def _boundary_year(connection: Connection, view: View, cited: Sequence[str], as_of: PartialDate) -> YearSums:
-    """The sums of the as-of date's own year up to that date, from the edges."""
+    """The sums of the as-of date's year up to that date, computed from the edges: stored sums are of whole years."""
     net: dict[tuple[str, Contribution], int] = {}
     for row in _boundary_edges(connection, cited, as_of):
         key = row.cited, contribution_of(row)

@@ -1,4 +1,4 @@
-"""The profiler's process: two gRPC services over one ledger and one encoder."""
+"""The profiler's process: serves ProfileQueryService and LedgerService over one ledger."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.health import Check
 from citewell.runtime.telemetry import logger, meter
 
-# Queries wait for the encoder's turns and for database reads; a few more threads than cores keep both busy.
+# Query threads wait for the encoder or for the database. More threads than cores keep both busy.
 QUERY_THREADS = 16
-# Events are applied one transaction at a time; the others encode meanwhile.
+# One thread at a time writes to the ledger; the others encode meanwhile.
 APPLY_THREADS = 4
 RELEASE_SECONDS = 60.0
 
-# How often a process looks at the ledger until it has surely seen a change of another one.
+# A process surely sees another one's change after polling the ledger this many times.
 NOTICED_AFTER_LOOKS = 3
 
 _weights_differ = meter.create_gauge(
@@ -60,7 +60,7 @@ class ProfilerService:
 
     def register(self, server: grpc.aio.Server) -> None:
         settings = self._settings
-        # Only now: a channel belongs to the running event loop.
+        # Opened here and not in __init__, because a channel belongs to the running event loop.
         self._channel = open_channel(
             settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
         )
@@ -105,7 +105,7 @@ class ProfilerService:
             self._run(self._projector.watch_index(settings.index_check_seconds))
 
     async def check(self) -> None:
-        """A started profiler embeds queries also without its ledger; calls that need the ledger say so."""
+        """Does not check the ledger: without it, a started profiler still embeds queries, and other calls fail."""
         self._compare_weights()
 
     def dependencies(self) -> Mapping[str, Check]:
@@ -136,18 +136,18 @@ class ProfilerService:
         except FailedPrecondition as error:
             if error.reason != "TOO_MANY_VIEWS":
                 raise
-            # Dropping a view takes a profiler that runs, so this one serves with the weights of the served view.
+            # The operator needs a running profiler to drop a view, so this one serves with the served view's weights.
             logger.warning("the settings' weights need another view", why=error.message)
 
     async def _wait_for_ledger(self, encoder: Encoder) -> None:
-        """Waits for a process that projects to open the ledger; this one changes nothing in it."""
+        """Waits until a process that projects has opened the ledger. This process does not write to it."""
         while (serving := await asyncio.to_thread(find_serving_view, self._database)) is None:
             logger.info("waiting for a profiler with PROJECT=true to open the ledger")
             await asyncio.sleep(max(1.0, self._settings.progress_seconds))
         require_encoder(serving, encoder)
 
     async def _release_encoders(self) -> None:
-        """Lets go of encoders that no view uses any more, for ever."""
+        """Releases encoders that no view uses any more. Runs until cancelled."""
         while True:
             await asyncio.sleep(RELEASE_SECONDS)
             try:
@@ -162,7 +162,7 @@ class ProfilerService:
             return {view.model.name for view in read_views(connection)}
 
     def _compare_weights(self) -> None:
-        """Says so, once and in a metric, when the served view has other weights than the settings."""
+        """Sets a metric, and logs once, when the weights of the served view differ from the settings."""
         settings, view = self._settings, self._watermarks.view
         differ = (view.weights, view.form) != (settings.profile_weights, settings.point_form)
         _weights_differ.set(int(differ))
@@ -179,7 +179,7 @@ class ProfilerService:
         self._weights_differ = differ
 
     def _changed(self) -> None:
-        """Something was applied here."""
+        """Wakes the watermarks and the projector after this process changed the ledger."""
         self._watermarks.changed()
         self._projector.wake()
 

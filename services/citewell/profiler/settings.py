@@ -1,4 +1,4 @@
-"""What the profiler can be told."""
+"""The profiler's settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from citewell.profiler.query_words import CHOSEN_ALONE, WordWeights
 from citewell.runtime.settings import ServiceSettings
 
 LedgerUrl = Annotated[str, PlainSerializer(without_password, when_used="json")]
-"""Printed without its password."""
+"""A database URL that is printed without its password."""
 
 
 class ProfilerSettings(ServiceSettings):
@@ -37,74 +37,77 @@ class ProfilerSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="CITEWELL_PROFILER__")
 
     ledger_url: LedgerUrl = "sqlite:///data/ledger.sqlite"
-    """Where the ledger is: sqlite:///path (four slashes for an absolute one) or postgresql://user:password@host/name."""
+    """URL of the ledger: sqlite:///path (sqlite:////path if absolute) or postgresql://user:password@host/name."""
     index_address: str = "127.0.0.1:7302"
     """host:port of the index."""
     project: bool = True
-    """Write to the index and keep its views; off in processes that only embed queries. Those wait for one that is on
-    to open the ledger, and serve with the weights of the served view, whatever alpha and beta say here."""
+    """Write to the index and manage its views. Turn it off in processes that only answer queries: such a process waits
+    until one with project=true has opened the ledger, and uses the weights of the served view instead of alpha and
+    beta."""
     max_views: int = Field(MAX_VIEWS, ge=2)
-    """How many views the ledger may keep: each costs every publication the work of one, and disk in the index."""
+    """Largest number of views. Every view adds work to each publication, and disk space in the index."""
     progress_seconds: float = Field(0.2, gt=0)
-    """How often to look for what other profiler processes applied or projected."""
+    """Seconds between two polls of the ledger for changes made by other profiler processes."""
 
     index_check_seconds: float = Field(5.0, gt=0)
-    """How often to compare what the index holds with the ledger; what the index lost is filled in again."""
+    """Seconds between two comparisons of the index with the ledger. What the index lost is written to it again."""
 
     encoder: str = DEFAULT_ENCODER
-    """ENC1: a folder, a Hugging Face id in the local cache, or the packaged default."""
+    """The text encoder (ENC1): a folder, a Hugging Face id in the local cache, or the packaged default."""
     encoder_runtime: str = Field("openvino", pattern="^(openvino|onnxruntime)$")
-    """Which runtime computes it."""
+    """The inference runtime of the encoder: openvino or onnxruntime."""
     encoder_precision: str = Field("auto", pattern="^(auto|fp32|bf16|int8)$")
-    """auto is bf16 where this CPU has it, else fp32; the two are interchangeable. int8 needs a view of its own."""
+    """Arithmetic precision of the encoder. auto is bf16 if the CPU supports it, else fp32. Processes with bf16 and with
+    fp32 can share a view; int8 needs a view of its own."""
     encoder_max_tokens: int = Field(0, ge=0)
-    """Longest text in tokens; 0 = the model's own limit."""
+    """Longer texts are truncated to this number of tokens; 0 = the model's own limit."""
     encoder_strip_markers: bool = False
-    """Leave TARGETCIT and OTHERCIT out of what is encoded."""
+    """Remove the markers TARGETCIT and OTHERCIT from texts before they are encoded."""
     encoder_threads: int = Field(0, ge=0)
-    """Cores the encoder computes on; 0 = all. With OpenVINO each encodes a batch of its own."""
+    """Number of cores that the encoder uses; 0 = all. With OpenVINO each core encodes a batch of its own."""
     encoder_cache: Path | None = None
-    """Where built model graphs are kept; empty = the user's cache folder."""
+    """Folder for compiled models; empty = the user's cache folder."""
     encoder_allow_download: bool = False
-    """Fetch the encoder from Hugging Face when it is not here."""
+    """Download the encoder from Hugging Face if it is not in the local cache."""
 
     alpha: float = Field(CHOSEN_PROFILE.alpha, ge=0)
-    """α of eq. 3: what citing contexts add to a profile. A change starts a rebuild that needs no encoding."""
+    """α of eq. 3: weight of the citing contexts in a profile. A change starts a rebuild that needs no encoding."""
     beta: float = Field(CHOSEN_PROFILE.beta, ge=0)
-    """β of eq. 3: what citing papers' own texts add to a profile."""
+    """β of eq. 3: weight of the citing papers' own texts in a profile. A change starts a rebuild like alpha's."""
     gamma: float = Field(CHOSEN_QUERY.gamma, ge=0)
-    """γ of eq. 4: how much the citation context counts in a query."""
+    """γ of eq. 4: weight of the citation context in a query."""
     delta: float = Field(CHOSEN_QUERY.delta, ge=0)
-    """δ of eq. 4: how much the draft's title and abstract count in a query."""
+    """δ of eq. 4: weight of the draft's title and abstract in a query."""
 
     words_title: float = Field(CHOSEN_FIELDS.title, ge=0)
-    """What a word of the title counts in a paper's bag of words. A change of one of these four starts a rebuild that
-    needs no encoding."""
+    """Weight of a title word in a paper's bag of words. A change of words_title, words_abstract, words_contexts or
+    words_kept starts a rebuild that needs no encoding."""
     words_abstract: float = Field(CHOSEN_FIELDS.abstract, ge=0)
-    """What a word of the abstract counts."""
+    """Weight of an abstract word in a paper's bag of words."""
     words_contexts: float = Field(CHOSEN_FIELDS.contexts, ge=0)
-    """What a word of a citing context counts."""
+    """Weight of a word of a citing context in a paper's bag of words."""
     words_kept: int = Field(MAX_TERMS, ge=1, le=10_000)
-    """A point in the index holds so many terms at most: those that count most."""
+    """Largest number of terms in a paper's bag of words in the index. The terms with the largest counts are kept."""
 
     query_words_reach: float = Field(CHOSEN_TERMS.reach, gt=0)
-    """A word d words from the marker counts floor + (1 - floor)·exp(-d/reach)."""
+    """How fast the weight of a context word falls with its distance d from the marker, in words. The weight is
+    floor + (1 - floor)·exp(-d/reach)."""
     query_words_floor: float = Field(CHOSEN_TERMS.floor, ge=0, le=1)
-    """What the farthest words of the context count."""
+    """Lowest weight of a context word, reached far from the marker; see query_words_reach."""
     query_words_title: float = Field(CHOSEN_TERMS.title, ge=0)
-    """What a word of the draft's title counts beside a context."""
+    """Weight of a word of the draft's title in a query that has a context."""
     query_words_abstract: float = Field(CHOSEN_TERMS.abstract, ge=0)
-    """What a word of the draft's abstract counts beside a context."""
+    """Weight of a word of the draft's abstract in a query that has a context."""
     query_words_title_alone: float = Field(CHOSEN_ALONE.title, ge=0)
-    """What a word of the draft's title counts in a query without a context."""
+    """Weight of a word of the draft's title in a query without a context."""
     query_words_abstract_alone: float = Field(CHOSEN_ALONE.abstract, ge=0)
-    """What a word of the draft's abstract counts in a query without a context."""
+    """Weight of a word of the draft's abstract in a query without a context."""
     lexical_weight: float = Field(CHOSEN_WEIGHT, ge=0)
-    """w of HYBRID = cosine + w · lexical score."""
+    """Weight w of the lexical score in HYBRID = cosine + w · lexical score."""
     bm25_k1: float = Field(CHOSEN_BM25.k1, ge=0)
-    """k1 of BM25: how soon a word said again adds less."""
+    """k1 of BM25, the saturation of term frequency: the smaller, the less a repeated word adds."""
     bm25_b: float = Field(CHOSEN_BM25.b, ge=0, le=1)
-    """b of BM25: how much long bags of words are held back."""
+    """b of BM25, the length normalisation: 0 = none, 1 = full."""
 
     @property
     def profile_weights(self) -> ProfileWeights:

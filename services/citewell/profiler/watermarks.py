@@ -1,4 +1,4 @@
-"""How far the serving view is, kept in memory so that a query costs no database read; and who waits for an event."""
+"""Caches the serving view's progress, so that queries need no database read, and wakes callers that wait for events."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from citewell.scholarly.positions import LogPosition
 
 Answer = TypeVar("Answer")
 
-# What changes within so many seconds is looked at once.
+# Pause after each read of the ledger, so that changes in quick succession cost one read.
 SETTLE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The ledger as of one moment."""
+    """What one read transaction saw of the ledger."""
 
     view: View
     complete: bool
@@ -37,7 +37,7 @@ class _Seen:
 
 
 class Watermarks:
-    """The serving view and its searchable positions; what they say was true at the last look, and stays true."""
+    """The serving view and its searchable positions as of the last read. Positions only grow, so they stay true."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,10 +46,10 @@ class Watermarks:
         self._waiting: dict[str | LogPosition, set[asyncio.Future[EventState]]] = {}
         self._view: View | None = None
         self.complete = True
-        """Whether the serving view holds all that it should; see `is_complete`."""
+        """Whether the serving view is complete; see `is_complete`."""
         self.searchable: list[LogPosition] = []
         self.statistics = NO_STATISTICS
-        """What the words of queries are weighed by."""
+        """Word statistics by which the words of queries are weighted."""
 
     @property
     def view(self) -> View:
@@ -59,7 +59,7 @@ class Watermarks:
         return self._view
 
     async def look(self) -> None:
-        """Reads the ledger and tells those who wait."""
+        """Reads the ledger and wakes the callers whose events are settled."""
         seen = await asyncio.to_thread(self._read, list(self._waiting))
         self._view, self.complete, self.searchable = seen.view, seen.complete, seen.searchable
         self.statistics = seen.statistics
@@ -72,13 +72,13 @@ class Watermarks:
         looked.set()
 
     def changed(self) -> None:
-        """Something was applied or projected here."""
+        """Tells `run` that this process applied or projected something."""
         self._wake.set()
 
     async def run(self, every: float) -> None:
-        """Looks when something changed here, and every so many seconds for other processes."""
+        """Reads the ledger after each local change, and every `every` seconds to see what other processes changed."""
         while True:
-            with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation before Python 3.12
+            with suppress(TimeoutError):  # asyncio.wait_for may swallow a cancellation before Python 3.12
                 async with asyncio.timeout(every):
                     await self._wake.wait()
             self._wake.clear()
@@ -89,10 +89,10 @@ class Watermarks:
             await asyncio.sleep(SETTLE_SECONDS)
 
     async def event(self, key: str | LogPosition, seconds: float) -> EventState:
-        """The event's state once it is searchable or dead; when the time is over, as it is then."""
+        """The event's state as soon as it is searchable or dead, or after `seconds` its state at that time."""
         waiting: asyncio.Future[EventState] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, set()).add(waiting)
-        self._wake.set()  # it may be so already
+        self._wake.set()  # the event may be settled already
         try:
             return await asyncio.wait_for(waiting, seconds)
         except TimeoutError:
@@ -103,10 +103,10 @@ class Watermarks:
                 del self._waiting[key]
 
     async def until(self, read: Callable[[], Answer], done: Callable[[Answer], bool], seconds: float) -> Answer:
-        """The first answer that is done, else the last one when the time is over. `read` runs in a thread."""
+        """Repeats `read`, in a thread, until `done` accepts its answer or the time is over. Returns the last answer."""
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
-            next_look = self._next_look  # before the read, so that no change between the two is missed
+            next_look = self._next_look  # taken before the read, so that no change after the read is missed
             answer = await asyncio.to_thread(read)
             left = deadline - asyncio.get_running_loop().time()
             if done(answer) or left <= 0:
@@ -115,7 +115,7 @@ class Watermarks:
                 await asyncio.wait_for(next_look.wait(), left)
 
     def _read(self, keys: Sequence[str | LogPosition]) -> _Seen:
-        """All that is asked for, as of one moment: as many as wait, they cost one look."""
+        """Reads everything in one transaction, for all waiting callers together."""
         with self._database.reading() as connection:
             view = serving_view(connection)
             return _Seen(
@@ -127,7 +127,7 @@ class Watermarks:
             )
 
     def _read_statistics(self, connection: Connection, view: View) -> Statistics:
-        """Those in hand, unless there are newer ones."""
+        """The cached statistics, or newer ones from the ledger."""
         if not view.words:
             return NO_STATISTICS
         if read_version(connection, view.words) == self.statistics.version:

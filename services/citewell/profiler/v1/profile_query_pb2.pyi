@@ -434,7 +434,7 @@ class InfoResponse(_message.Message):
     statistics: _builtins.str
     statistics_papers: _builtins.int
     lexicon_hash: _builtins.str
-    """Hash of the rules that make terms of a text."""
+    """Name of the rules by which a text is split into terms. Despite the field's name it is not a hash."""
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     def __init__(
