@@ -73,7 +73,8 @@ class ProfilerSettings(ServiceSettings):
     alpha: float = Field(CHOSEN_PROFILE.alpha, ge=0)
     """α of eq. 3: weight of the citing contexts in a profile. A change starts a rebuild that needs no encoding."""
     beta: float = Field(CHOSEN_PROFILE.beta, ge=0)
-    """β of eq. 3: weight of the citing papers' own texts in a profile. A change starts a rebuild like alpha's."""
+    """β of eq. 3: weight of the citing papers' own texts in a profile. A change starts a rebuild that needs no
+    encoding."""
     gamma: float = Field(CHOSEN_QUERY.gamma, ge=0)
     """γ of eq. 4: weight of the citation context in a query."""
     delta: float = Field(CHOSEN_QUERY.delta, ge=0)

@@ -23,10 +23,10 @@ from citewell.runtime.errors import FailedPrecondition, StorageFull, Unavailable
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-# Below every database's limit of parameters in one statement.
+# Parameters in one statement; less than the limit of every supported database.
 PARAMETERS = 900
 
-_STRUCTURE_LOCK = 0x63697465  # "cite", of PostgreSQL's advisory locks
+_STRUCTURE_LOCK = 0x63697465  # key of a PostgreSQL advisory lock: the bytes of "cite"
 _BUSY_SECONDS = 30.0
 
 
@@ -35,13 +35,13 @@ Item = TypeVar("Item")
 
 
 class Conflict(Unavailable):
-    """Another process held a lock; the same transaction works when it is repeated."""
+    """Another process held a lock. Repeating the same transaction can succeed."""
 
     default_reason = "LEDGER_BUSY"
 
 
 class Database:
-    """One ledger's connections. Safe to share among threads."""
+    """The connections to one ledger. Thread-safe."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -59,12 +59,12 @@ class Database:
                 reason="LEDGER_URL",
             ) from None
         self._spelled: dict[tuple[str, str], Any] = {}
-        # SQLite allows one writer. Threads wait for this lock, as SQLite's own busy handler sleeps and is not fair.
+        # SQLite allows one writer. Threads queue for this lock, because SQLite's busy handler sleeps and is not fair.
         self._writer: AbstractContextManager[Any] = threading.Lock() if self.is_sqlite else nullcontext()
 
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:
-        """A transaction that changes the ledger. `alone` excludes all others: for changes to views and aliases."""
+        """A write transaction. `alone` excludes all other write transactions, for changes to views and aliases."""
         with self._writer, _in_our_words(), self._engine.connect() as connection:
             connection = connection.execution_options(citewell_write=True)
             with connection.begin():
@@ -75,7 +75,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A read transaction: all its reads see the same state of the ledger."""
+        """A read transaction. All its reads see the same state of the ledger."""
         with _in_our_words(), self._engine.connect() as connection:
             if not self.is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -83,11 +83,11 @@ class Database:
                 yield connection
 
     def insert_missing(self, connection: Connection, table: sa.Table, rows: Rows) -> None:
-        """Inserts the rows whose keys do not exist yet; existing rows stay as they are."""
+        """Inserts the rows whose keys do not exist yet. Existing rows are not changed."""
         self._write(connection, (table.name, "missing"), lambda: self.insert(table).on_conflict_do_nothing(), rows)
 
     def upsert(self, connection: Connection, table: sa.Table, rows: Rows, where: Any = None) -> None:
-        """Inserts whole rows; replaces existing ones with the same keys (if they meet `where`)."""
+        """Inserts whole rows. Replaces existing rows that have the same keys (and meet `where`)."""
 
         def statement() -> Any:
             insert = self.insert(table)
@@ -108,7 +108,7 @@ class Database:
         if name not in self._spelled:
             self._spelled[name] = statement().compile(dialect=self._engine.dialect, column_keys=list(rows[0]))
         spelled = self._spelled[name]
-        fixed = {key: value for key, value in spelled.params.items() if key not in rows[0]}  # of `where`
+        fixed = {key: value for key, value in spelled.params.items() if key not in rows[0]}  # parameters of `where`
         told: list[Any] = [{**row, **fixed} for row in rows] if fixed else list(rows)
         if spelled.positiontup:
             in_order = operator.itemgetter(*spelled.positiontup)
@@ -116,14 +116,14 @@ class Database:
         connection.exec_driver_sql(spelled.string, told)
 
     def insert(self, table: sa.Table) -> Any:
-        """An INSERT that takes ON CONFLICT, which both engines write in the same way."""
+        """An INSERT that supports ON CONFLICT. The syntax is the same in both databases."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     def close(self) -> None:
         self._engine.dispose()
 
     def is_migrated(self) -> bool:
-        """Whether the tables are those that this version of citewell knows."""
+        """Whether the schema is the current one of this version of citewell."""
         return self._revision() == _scripts()[1].get_current_head()
 
     def _revision(self) -> str | None:
@@ -131,7 +131,7 @@ class Database:
             return MigrationContext.configure(connection).get_current_revision()
 
     def migrate(self, revision: str = "head") -> None:
-        """Brings the tables to a revision; FailedPrecondition when a newer citewell wrote them."""
+        """Migrates the schema to a revision. Raises FailedPrecondition if a newer citewell created it."""
         config, script = _scripts()
         current = self._revision()
         known = [entry.revision for entry in script.walk_revisions()]
@@ -153,7 +153,7 @@ class Database:
 
 
 def without_password(url: str) -> str:
-    """The address as it may be shown: user, host and name, but no password."""
+    """The URL without its password, for logs and messages."""
     url = re.sub(r"(//[^:/@]*):.*@", r"\1:***@", url)
     return re.sub(r"(?i)(password=)[^&]*", r"\1***", url)
 
@@ -167,7 +167,7 @@ def _scripts() -> tuple[Config, ScriptDirectory]:
 def select_in(
     connection: Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], wanted: Iterable[Any]
 ) -> Iterator[sa.Row[Any]]:
-    """The query's rows whose column has one of the wanted values; any number of values."""
+    """The rows of the query whose column has one of the wanted values. There may be any number of values."""
     for some in chunks(sorted(set(wanted))):
         yield from connection.execute(query.where(column.in_(some))).all()
 
@@ -185,12 +185,12 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # we begin transactions ourselves, below
+        connection.isolation_level = None  # transactions are begun explicitly, see below
         for pragma in (
             "page_size = 8192",  # a row of sums takes 6 KB at 384 dimensions
             "journal_mode = WAL",
-            # Every commit is synced before it is answered, because the log forgets an event once it is applied. In WAL
-            # mode NORMAL would sync at checkpoints only: a power cut could take back the commits of the last seconds.
+            # Sync every commit before it is acknowledged, because the log may delete an event once it is applied. In
+            # WAL mode, NORMAL syncs at checkpoints only: a power cut could undo the commits of the last seconds.
             "synchronous = FULL",
             "cache_size = -65536",
             "temp_store = MEMORY",

@@ -1,4 +1,4 @@
-"""New texts become fixed-point vectors: the publisher's where it sent good ones, else the encoder's."""
+"""Makes fixed-point vectors of new texts: takes the publisher's vectors if they are valid, else runs the encoder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from citewell.profiler.profiles import Fixed, to_fixed
 from citewell.runtime.errors import FailedPrecondition, Internal
 from citewell.scholarly.publications import InvalidPublication
 
-# After an encoder could not be loaded.
+# Wait this long after a failed attempt to load an encoder.
 TRY_AGAIN_SECONDS = 30.0
 
 
 class Encoder(Protocol):
-    """ENC1, as far as the ledger needs it."""
+    """The text encoder (ENC1), reduced to what the ledger needs."""
 
     @property
     def model_id(self) -> str: ...
@@ -55,12 +55,12 @@ class SuppliedVector:
 
 
 def is_model(encoder: Encoder, model_hash: str) -> bool:
-    """Whether the encoder makes the vectors that this hash stands for."""
+    """Whether the encoder's vectors are compatible with those of this model hash."""
     return model_hash == encoder.model_hash or model_hash in encoder.former_hashes
 
 
 class Encoders:
-    """The encoders of this process, by name; loaded when first asked for. Safe to share among threads."""
+    """The encoders of this process, by name. Each is loaded on first use. Thread-safe."""
 
     def __init__(self, load: Callable[[str], Encoder], clock: Callable[[], float] = time.monotonic) -> None:
         self._load, self._clock = load, clock
@@ -69,7 +69,7 @@ class Encoders:
         self._failed: dict[str, tuple[float, FailedPrecondition]] = {}
 
     def named(self, name: str) -> Encoder:
-        """The encoder of that name. Two threads that ask at the same time share one."""
+        """The encoder of that name. It is loaded once, even if two threads ask at the same time."""
         if encoder := self._by_name.get(name):
             return encoder
         with self._loading[name]:
@@ -83,9 +83,9 @@ class Encoders:
             return self._by_name[name]
 
     def of_model(self, name: str, model_hash: str) -> Encoder:
-        """The encoder of that name, which must still be the one the ledger knows.
+        """The encoder of that name. Raises FailedPrecondition if it is not the model of this hash.
 
-        One that could not be loaded is not tried again for a while: every event asks for it.
+        After a failed attempt to load it, the next attempt waits a while, because every event calls this.
         """
         failed = self._failed.get(name)
         if failed and self._clock() - failed[0] < TRY_AGAIN_SECONDS:
@@ -103,20 +103,20 @@ class Encoders:
         return encoder
 
     def keep(self, names: Iterable[str]) -> None:
-        """Releases the others. A call that still uses one ends normally: it holds a reference of its own."""
+        """Releases all encoders but these. A running call keeps its own reference and ends normally."""
         for name in self._by_name.keys() - set(names):
             self._by_name.pop(name, None)
 
 
 def prepared(encoder: Encoder, text: Text) -> str:
-    """The text as the encoder gets it; its SHA-256 is what a publisher names."""
+    """The encoder's input for a text. A publisher identifies the text of a vector by the SHA-256 of this input."""
     return encoder.paper_text(text.title, text.abstract) if isinstance(text, PaperText) else text.text
 
 
 def supplied_vectors(
     vectors: Iterable[SuppliedVector], encoder: Encoder, texts: Mapping[TextKey, Text]
 ) -> dict[TextKey, Fixed]:
-    """Those made with this encoder for one of these texts; InvalidPublication for one that cannot be its vector."""
+    """The supplied vectors made by this encoder for one of these texts. Raises InvalidPublication for invalid ones."""
     wanted = list(vectors)
     if not any(is_model(encoder, vector.model_hash) for vector in wanted):
         return {}
@@ -138,7 +138,7 @@ def supplied_vectors(
 
 
 def encode(encoder: Encoder, texts: Mapping[TextKey, Text]) -> dict[TextKey, Fixed]:
-    """The vectors of all texts, encoded at once."""
+    """The vectors of all texts, encoded in one call."""
     if not texts:
         return {}
     vectors = encoder.encode([prepared(encoder, text) for text in texts.values()])

@@ -1,4 +1,4 @@
-"""How many points a view in the index must hold, and how it is filled again when it holds fewer."""
+"""The number of points that the index must hold for a view, and refilling a view that holds fewer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from citewell.profiler.ledger.views import View, read_meta
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The points that the index has acknowledged: those of objects without a mark."""
+    """The number of points that the index has acknowledged, that is, of objects without a mark."""
 
     papers: int
     spans: int
 
 
 def read_expected(connection: Connection, view: View) -> Expected:
-    """Counts over all papers and citations: for rare use."""
+    """Counts all papers and citations. Slow, so call it rarely."""
     edges = schema.edges
     key_bytes = sa.select(sa.func.sum(sa.func.length(edges.c.context_keys))).where(
         edges.c.present, _unmarked(view, Kind.SPANS, edges.c.citing)
@@ -33,7 +33,7 @@ def read_expected(connection: Connection, view: View) -> Expected:
 
 
 def refill_view(database: Database, view: View) -> bool:
-    """Marks every object of the view, unless the index never had the view; whether it did."""
+    """Marks every object of the view, and returns True. Returns False if the index never had this view."""
     with database.writing(alone=True) as connection:
         if not (read_meta(connection, created_key(view.name)) or _papers(connection, view)):
             return False
@@ -42,7 +42,8 @@ def refill_view(database: Database, view: View) -> bool:
 
 
 def note_created(database: Database, view: View) -> None:
-    """Remembers that the index has had the view. Without this, a view is known by its acknowledged papers alone."""
+    """Records that the view was created in the index. A view without this record counts as created once the index has
+    acknowledged a paper of it."""
     with database.writing() as connection:
         database.insert_missing(connection, schema.meta, [{"name": created_key(view.name), "value": "created"}])
 

@@ -1,4 +1,4 @@
-"""What one publication states, as far as profiles depend on it."""
+"""The facts of one publication that profiles depend on: its texts, its citations with their contexts, and its date."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ TextKey = bytes
 
 @dataclass(frozen=True, slots=True)
 class PaperText:
-    """T ⊕ A; each encoder joins the two in its own way."""
+    """T ⊕ A: title and abstract. Each encoder joins the two in its own way."""
 
     title: str
     abstract: str
 
     @property
     def key(self) -> TextKey:
-        # A normalised text has no line break, so this key can never equal a context's key.
+        # Normalised texts have no line break, so this key never equals the key of a context.
         return _key(f"{normalise(self.title)}\n{normalise(self.abstract)}")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextText:
-    """S: a masked context."""
+    """S: a citation context with masked markers."""
 
     text: str
 
@@ -43,7 +43,7 @@ Text = PaperText | ContextText
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Which papers are cited in which contexts, and the date. Ids are those that the publisher used."""
+    """The cited papers with their contexts, and the date. Cited ids are as the publisher wrote them."""
 
     published: PartialDate
     text: TextKey
@@ -52,7 +52,7 @@ class Facts:
 
 
 def read_facts(publication: Publication) -> tuple[Facts, dict[TextKey, Text]]:
-    """The facts of a publication, and every text of it that has a vector."""
+    """The facts of a publication, and all its texts that are encoded."""
     own = PaperText(publication.title, publication.abstract)
     texts: dict[TextKey, Text] = {(own_key := own.key): own}
     keys: dict[str, tuple[TextKey, ...]] = {}
@@ -65,7 +65,7 @@ def read_facts(publication: Publication) -> tuple[Facts, dict[TextKey, Text]]:
 
 
 def alias(external: ExternalId) -> str:
-    """How a reference names a paper by another id: doi:10.1/x, arxiv:2401.00001."""
+    """An external id as reference lists write it: doi:10.1/x, arxiv:2401.00001."""
     return f"{external.scheme}:{external.value}"
 
 

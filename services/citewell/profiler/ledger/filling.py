@@ -1,9 +1,9 @@
-"""Gives a new model its vectors and sums, and an older ledger its words, while events go on.
+"""Background work: builds vectors and sums for a new model, and word counts for an older ledger, while events go on.
 
-A model goes ENCODING → SUMMING → READY. From the start, events bring vectors for it; while it is ENCODING, the papers
-that were there before have encode marks. While it is SUMMING, sums are built paper by paper in the order of ids, each
-piece in a transaction that has the ledger to itself; events keep up the sums that are built. Words go the same way,
-TEXTS → SAID → READY, before the models.
+The states of a model are ENCODING → SUMMING → READY. Events store vectors for it in every state. In ENCODING, older
+papers have encode marks until their texts are encoded. In SUMMING, sums are built for some papers at a time, in the
+order of their ids, each time in an exclusive transaction; events update the sums that exist. Words are counted before
+any model is filled; their states are TEXTS → SAID → READY.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAPERS_COUNTED = 200
 
 
 def fill_step(database: Database, encoders: Encoders) -> bool:
-    """Does the next piece of work for words or a model that are not ready; False when there is none."""
+    """Does the next step for the words or for a model that is not ready. Returns False if there is nothing to do."""
     with database.reading() as connection:
         lexicon = read_lexicon(connection)
         models = [model for model in read_models(connection) if model.state != "READY"]
@@ -50,7 +50,7 @@ def fill_step(database: Database, encoders: Encoders) -> bool:
                 _sum_some(database, model.hash)
             else:
                 _encode_some(database, encoders, model)
-        except FailedPrecondition as error:  # its encoder cannot be loaded: another model's may
+        except FailedPrecondition as error:  # this model's encoder cannot be loaded; go on with the next model
             failed = error
         else:
             return True
@@ -62,10 +62,10 @@ def fill_step(database: Database, encoders: Encoders) -> bool:
 def fall_behind(
     database: Database, connection: Connection, model: Model, papers: Iterable[str], *, alone: bool
 ) -> None:
-    """Sets a model back to ENCODING, because the vectors of these papers' new texts cannot be made here.
+    """Sets a model back to ENCODING, because this process cannot encode the new texts of these papers.
 
-    Its views wait until the encoder is there again, or are dropped. Only a transaction that is alone may do it, for
-    others may be adding to the sums that are built anew.
+    The model's views wait until the encoder can be loaded again or the views are dropped. This takes an exclusive
+    transaction, because other transactions may be adding to the sums that will be rebuilt.
     """
     if model.state != "ENCODING" and not alone:
         raise NeedsAlone
@@ -79,7 +79,7 @@ def _count_texts(database: Database, lexicon: Lexicon) -> None:
     with database.reading() as connection:
         query = sa.select(bodies.c.paper_id).where(bodies.c.paper_id > lexicon.counted_to)
         papers = list(connection.scalars(query.order_by(bodies.c.paper_id).limit(PAPERS_COUNTED)))
-        # A revision that arrives meanwhile brings the terms of its own texts.
+        # A revision applied in the meantime stores the terms of its own texts.
         told = LedgerRows(connection).bodies(papers).values()
     texts = {key: text for body in told for key, text in read_facts(body)[1].items()}
     with database.writing() as connection:
@@ -97,7 +97,7 @@ def _count_said(database: Database, lexicon: Lexicon) -> None:
 
 
 def _cited_after(connection: Connection, paper_id: str, limit: int) -> list[str]:
-    """The next papers that are cited, in the order of ids."""
+    """The next cited papers after this id, in the order of ids."""
     edges = schema.edges
     query = sa.select(edges.c.cited).where(edges.c.cited > paper_id, edges.c.present).distinct()
     return list(connection.scalars(query.order_by(edges.c.cited).limit(limit)))
@@ -106,7 +106,7 @@ def _cited_after(connection: Connection, paper_id: str, limit: int) -> list[str]
 def _encode_some(database: Database, encoders: Encoders, model: Model) -> None:
     with database.reading() as connection:
         papers = _encode_marks(connection, model.hash)
-        # These texts are encoded even if a paper is revised meanwhile: the revision brings its own vectors.
+        # A paper may be revised before these texts are encoded. That is harmless: a revision stores its own vectors.
         bodies = LedgerRows(connection).bodies(papers)
         texts = {key: text for body in bodies.values() for key, text in read_facts(body)[1].items()}
         known = stored_keys(connection, model.hash, texts)
@@ -132,7 +132,7 @@ def _sum_some(database: Database, model_hash: str) -> None:
         if model is None or model.state != "SUMMING":  # another process has finished the model, or it was dropped
             return
         cited = _cited_after(connection, model.summed_to, PAPERS_SUMMED)
-        # A model that fell behind has sums of an older state, also of papers that nobody cites any more.
+        # A model that was set back to ENCODING has outdated sums, also of papers that are no longer cited.
         table = schema.year_sums
         old = [table.c.model == model.hash, table.c.cited > model.summed_to]
         connection.execute(sa.delete(table).where(*old, *([table.c.cited <= cited[-1]] if cited else [])))

@@ -1,4 +1,4 @@
-"""The ledger: events in, each exactly once in effect."""
+"""The ledger: applies events so that each takes effect exactly once."""
 
 from __future__ import annotations
 
@@ -38,42 +38,41 @@ from citewell.scholarly.outcomes import EventState, Outcome
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import InvalidPublication
 
-# Another process can be in the way a few times in a row, not for ever.
+# Attempts before a transaction fails because other processes hold its locks.
 TRIES = 20
-# Between two looks at the deadline.
+# Texts encoded between two checks of the deadline.
 TEXTS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingEvent:
-    """An event with the vectors its publisher sent along."""
+    """An event with the vectors that its publisher supplied."""
 
     sourced: SourcedEvent
     vectors: tuple[SuppliedVector, ...] = ()
 
 
 Encoded = dict[str, dict[TextKey, Fixed]]
-"""model → text → vector, made outside the transaction."""
+"""model → text → vector. Vectors are made before the transaction begins."""
 
 
 class Ledger:
-    """Applies events and tells what became of them. Blocking; several threads and processes may share one database."""
+    """Applies events and answers what happened to them. Calls block. Threads and processes may share one database."""
 
     def __init__(self, database: Database, encoders: Encoders, new_name: NewName = random_name) -> None:
         self.database, self.encoders, self._new_name = database, encoders, new_name
 
     def apply(self, events: Sequence[IncomingEvent]) -> list[Result]:
-        """Applies the events in order, in one transaction, and says for each what it did.
+        """Applies the events in order, in one transaction, and returns the result of each.
 
-        One transaction for the batch, not for each event: the effect of an event is still all or nothing, and the
-        batch shares its locks, its reads and its one write to the disk.
+        The whole batch shares one transaction, so that it takes its locks, reads its rows and syncs the disk once.
         """
         events = self._with_ids(events)
         encoded: Encoded = {}
         terms: dict[TextKey, TextTerms] = {}
         alone = False
         for _ in range(TRIES):
-            deadlines.budget("apply")  # nobody waits for what a call does after its deadline
+            deadlines.budget("apply")  # raises once the caller's deadline has passed
             rejected, without = self._read_new_texts(events, encoded, terms)
             faults.point("after-encode")
             good = [event.sourced for event in events if id(event) not in rejected]
@@ -91,7 +90,7 @@ class Ledger:
         raise Unavailable(f"the ledger's rows are busy: {last}", stage="ledger")
 
     def record_dead(self, results: Iterable[Result]) -> None:
-        """Records events that can never be applied, once their dead letters are delivered."""
+        """Records events that can never be applied. Call this after their dead letters are delivered."""
         dead = [replace(result, outcome=Outcome.DEAD) for result in results]
         with self.database.writing() as connection:
             progress.record(self.database, connection, dead)
@@ -101,12 +100,12 @@ class Ledger:
             return progress.event_state(connection, key)
 
     def applied(self) -> list[LogPosition]:
-        """For each partition the offset below which every event is applied or dead."""
+        """For each partition, the offset below which every event is applied or dead."""
         with self.database.reading() as connection:
             return progress.applied(connection)
 
     def _with_ids(self, events: Sequence[IncomingEvent]) -> list[IncomingEvent]:
-        """Every event by an id, so that it can be told whether its marks are gone; those from a file share one."""
+        """Gives every event an id, because marks name the event that made them. Events from a file share one id."""
         load = f"load-{self._new_name()}"
 
         def with_id(sourced: SourcedEvent) -> SourcedEvent:
@@ -118,9 +117,9 @@ class Ledger:
     def _read_new_texts(
         self, events: Sequence[IncomingEvent], encoded: Encoded, terms: dict[TextKey, TextTerms]
     ) -> tuple[dict[int, Result], frozenset[str]]:
-        """Encodes new texts and counts their words.
+        """Encodes new texts and counts their words, into `encoded` and `terms`.
 
-        Answers the events whose vectors cannot be right, and the models whose encoders cannot be loaded here.
+        Returns the results of events with invalid vectors, and the models whose encoders cannot be loaded here.
         """
         with self.database.reading() as connection:
             models, serving = read_models(connection), serving_view(connection).model.hash
@@ -136,13 +135,13 @@ class Ledger:
             except FailedPrecondition as error:
                 if model.hash == serving:
                     raise
-                # Events must not wait for the encoder of a view that nobody is served from.
+                # Events must not wait for the encoder of a view that is not served.
                 logger.warning("a view falls behind: its encoder cannot be loaded", model=model.name, why=error.message)
         for event in events:
             told = event.sourced
             state = states.get(told.body.paper_id)
             if told.problem or (state and told.body.revision <= state.body_revision):
-                continue  # it says nothing new: a replay encodes nothing, whatever models there are by now
+                continue  # not a new revision: a replay encodes nothing, even for models added since
             try:
                 for model_hash, encoder in encoders.items():
                     supplied = supplied_vectors(event.vectors, encoder, told.texts)
@@ -161,8 +160,10 @@ class Ledger:
         return rejected, frozenset(model.hash for model in models) - encoders.keys()
 
     def _encode(self, model_hash: str, encoder: Encoder, texts: dict[TextKey, Text]) -> dict[TextKey, Fixed]:
-        """The vectors of the texts. Many are encoded piece by piece until the caller's deadline; each piece is stored
-        at once, so that the same call goes on from there when it is tried again.
+        """The vectors of the texts.
+
+        Many texts are encoded in pieces, and each piece is stored at once. If the caller's deadline passes in between,
+        a repeated call continues with the next piece.
         """
         if len(texts) <= TEXTS_AT_ONCE:
             return encode(encoder, texts)
@@ -216,7 +217,7 @@ class Ledger:
         }
         needed = {key for _, contribution in net for key in (contribution.text, *contribution.contexts)}
         vectors = read_vectors(connection, model.hash, needed)
-        # The vectors of new texts must be there in any case: for the papers' own profiles, and for sums built later.
+        # All new texts need vectors, even those in no sum yet: for the papers' own profiles, and for sums built later.
         if vectors.keys() < needed or stored_keys(connection, model.hash, new) < new:
             raise VectorsMissing(f"texts are not encoded by {model.name!r} yet")
         add_to_year_sums(self.database, connection, model.hash, year_sums_of(net, vectors, model.dimension))
@@ -236,8 +237,10 @@ class Ledger:
         add_to_said_terms(self.database, connection, said_terms_of(net, terms))
 
     def _lock(self, connection: Connection, events: Sequence[SourcedEvent]) -> frozenset[str]:
-        """Locks every paper the events may touch, in the order of their ids, so that no two processes can block each
-        other; stubs are inserted first, for a row that is not there cannot be locked.
+        """Locks the rows of all papers that the events may change, and returns their ids.
+
+        Rows are locked in the order of their ids, so that two processes cannot deadlock. Missing rows are inserted as
+        stubs first, because only existing rows can be locked.
         """
         events = [told for told in events if not told.problem]
         ids = {told.body.paper_id for told in events}

@@ -1,4 +1,4 @@
-"""The life cycle of views: registered, filled, served, dropped."""
+"""The life cycle of views: register, fill, serve, drop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from citewell.profiler.ledger.views import PointForm, View, is_complete, named_v
 from citewell.profiler.profiles import ProfileWeights
 from citewell.runtime.errors import FailedPrecondition
 
-# Every view costs each event as much as the first one does.
+# Every event is projected into every view, so each view adds the full cost of one.
 MAX_VIEWS = 4
 DEFAULT_FORM = PointForm()
 
@@ -38,11 +38,11 @@ def open_ledger(
     max_views: int = MAX_VIEWS,
     new_name: NewName = random_name,
 ) -> View:
-    """Brings the tables up to date and says which view is served; a new ledger gets its first one.
+    """Migrates the tables and returns the serving view. Registers the first view in a new ledger.
 
-    FailedPrecondition when the serving view was made by another encoder. Other weights, or another form of points, than
-    the serving view's start a rebuild, which takes over when it is complete. Only a process that projects may call
-    this.
+    Raises FailedPrecondition if the serving view was made by another encoder. If its weights or its form of points
+    differ from the given ones, a rebuild starts; the new view is served when it is complete. Only a process that
+    projects may call this.
     """
     database.migrate()
     open_lexicon(database)
@@ -50,7 +50,7 @@ def open_ledger(
         serving = next((view for view in read_views(connection) if view.serving), None)
     if serving is None:
         with database.writing(alone=True) as connection:
-            views = read_views(connection)  # another process may have registered the first view meanwhile
+            views = read_views(connection)  # read again: another process may have registered the first view
             serving = views[0] if views else _first_view(database, connection, encoder, weights, form, new_name)
     require_encoder(serving, encoder)
     if (serving.weights, serving.form) != (weights, form):
@@ -68,7 +68,7 @@ def open_ledger(
 
 
 def find_serving_view(database: Database) -> View | None:
-    """The view that is served; None while no process that projects has opened the ledger. Changes nothing."""
+    """The serving view, or None if no process that projects has opened the ledger yet. Does not write."""
     if not database.is_migrated():
         return None
     with database.reading() as connection:
@@ -76,7 +76,7 @@ def find_serving_view(database: Database) -> View | None:
 
 
 def require_encoder(serving: View, encoder: Encoder) -> None:
-    """FailedPrecondition when the serving view was made by another encoder."""
+    """Raises FailedPrecondition if the serving view was made by another encoder."""
     if not is_model(encoder, serving.model.hash):
         raise FailedPrecondition(
             f"the ledger's serving view was written by encoder {serving.model.name!r} (hash {serving.model.hash}), "
@@ -113,9 +113,9 @@ def start_rebuild(
     max_views: int = MAX_VIEWS,
     new_name: NewName = random_name,
 ) -> View:
-    """Registers a second view and marks every object for it. The same request id gives the same view.
+    """Registers a further view and marks every object for it. Repeating a request id returns the same view.
 
-    FailedPrecondition (TOO_MANY_VIEWS) when there are `max_views` already.
+    Raises FailedPrecondition (TOO_MANY_VIEWS) if there are `max_views` already.
     """
     with database.writing(alone=True) as connection:
         views = read_views(connection)
@@ -152,10 +152,10 @@ def start_rebuild(
 
 
 def try_switch(database: Database, name: str) -> tuple[View, str] | None:
-    """Serves the view, and says which one was served before; None while it is not complete.
+    """Serves the view if it is complete, and returns it with the name of the view served before; else returns None.
 
-    Complete: every text encoded, every sum built, everything projected that was there when it was registered. What
-    events marked since then may still wait, as it does in any view.
+    A view is complete when every text is encoded, every sum is built, and everything that existed when the view was
+    registered is projected. Marks of later events may still wait, as in any view.
     """
     with database.writing(alone=True) as connection:
         view = named_view(connection, name)
@@ -171,13 +171,13 @@ def try_switch(database: Database, name: str) -> tuple[View, str] | None:
 
 
 def retire_view(database: Database, name: str) -> None:
-    """Stops the projection into the view, so that the index can drop it."""
+    """Stops projecting into the view, so that the index can drop it."""
     with database.writing(alone=True) as connection:
         if named_view(connection, name).serving:
             raise FailedPrecondition(f"view {name!r} is served; switch to another one first", reason="VIEW_SERVING")
         others = [view for view in read_views(connection) if view.projected and view.name != name]
         if not any(view.serving or view.switch_when_complete for view in others):
-            # After a restore the served view belongs to the old epoch, and this view must replace it.
+            # After a restore, the served view belongs to the old epoch, and this view must replace it.
             raise FailedPrecondition(
                 f"view {name!r} is the only one to take over from the served one, which is of an older epoch: "
                 "switch to another one first",
@@ -187,13 +187,13 @@ def retire_view(database: Database, name: str) -> None:
 
 
 def forget_view(database: Database, name: str) -> None:
-    """Deletes a retired view, and its model's sums if no other view uses the model.
+    """Deletes a retired view, and the sums of its model if no other view uses the model.
 
-    Text vectors stay: they are needed again if the model ever comes back.
+    Text vectors are kept, so that a later view of the same model needs no encoding.
     """
     with database.writing(alone=True) as connection:
         model = next((view.model.hash for view in read_views(connection) if view.name == name), None)
-        if model is None:  # another process has deleted it
+        if model is None:  # another process has deleted the view
             return
         connection.execute(sa.delete(schema.marks).where(schema.marks.c.view == name))
         connection.execute(sa.delete(schema.views).where(schema.views.c.name == name))
@@ -208,10 +208,10 @@ def forget_view(database: Database, name: str) -> None:
 
 
 def adopt_restored(database: Database, request_id: str = "", *, new_name: NewName = random_name) -> str:
-    """Begins a new epoch after the ledger was restored from a backup, and gives its name.
+    """Begins a new epoch after the ledger was restored from a backup, and returns its name.
 
-    The index knows newer versions than the ledger now, so its views cannot be written on: the served one answers as it
-    is until a new one, filled from the restored ledger, is complete and takes over.
+    The index may hold newer versions than the restored ledger and would reject its writes, so nothing is written to the
+    old views. The served view stays unchanged until a new view, filled from the restored ledger, is complete.
     """
     with database.writing(alone=True) as connection:
         views = read_views(connection)
@@ -236,12 +236,12 @@ def adopt_restored(database: Database, request_id: str = "", *, new_name: NewNam
 
 
 def created_key(view: str) -> str:
-    """The ledger's own value that says that the index has had the view."""
+    """The key in the `meta` table that records that the view was created in the index."""
     return f"created {view}"
 
 
 def left_to_do(connection: Connection, view: View) -> tuple[int, int]:
-    """How many objects are still to be projected into the view, and how many papers still to be encoded for it."""
+    """The number of objects still to be projected into the view, and of papers still to be encoded for it."""
     marks, encode_marks = schema.marks, schema.encode_marks
     objects = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view.name).distinct().subquery()
     papers = sa.select(sa.func.count()).select_from(encode_marks).where(encode_marks.c.model == view.model.hash)
@@ -296,8 +296,8 @@ def _register(
 def mark_everything(database: Database, connection: Connection, view: str) -> None:
     """Marks every object of the view for a rebuild or a refill.
 
-    With version 0, so that an object that an event marked has this mark as well: until both are gone, the view is
-    incomplete.
+    These marks have version 0, so they are kept beside the marks of events on the same object. The view is incomplete
+    until they are gone.
     """
     papers, edges, marks = schema.papers, schema.edges, schema.marks
     speaks = sa.exists().where(edges.c.citing == papers.c.id)

@@ -1,4 +1,4 @@
-"""What the index should hold: the latest state of marked papers and of the spans in which they speak of others."""
+"""The points that the index should hold: for papers, and for the spans in which papers cite others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE_TEXT = Span(0, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperPoint:
-    """A paper as it is searched and shown."""
+    """A paper's point: its vector and words for search, and its metadata for display."""
 
     paper: Paper
     profile: Vectors
@@ -42,14 +42,14 @@ class PaperPoint:
     version: int
     hidden: bool
     terms: Terms = NO_TERMS
-    """Of title, abstract and citing contexts; the largest counts of a long list."""
+    """Terms of title, abstract and citing contexts. If there are too many, those with the largest counts."""
     length: float = 0.0
-    """The sum over all words."""
+    """The sum of the counts of all words, including those that `terms` leaves out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanPoint:
-    """What one paper says of another in one context."""
+    """A context in which one paper cites another."""
 
     key: str
     citing_id: str
@@ -61,15 +61,15 @@ class SpanPoint:
     version: int
     hidden: bool
     terms: Terms = NO_TERMS
-    """Of the whole text."""
+    """Terms of the whole text."""
     span: Span = WHOLE_TEXT
-    """The part that speaks of the cited paper; without length: the whole text."""
+    """The part of the text about the cited paper. An empty span means the whole text."""
     span_terms: Terms = NO_TERMS
 
 
 @dataclass
 class Points:
-    """The points of some objects, and the version of each object that they show."""
+    """The points of some objects, and the version of each object at which they were read."""
 
     papers: list[PaperPoint] = field(default_factory=list)
     spans: list[SpanPoint] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Points:
 def marked(
     connection: Connection, view: str, limit: int, *, bulk: bool = False, after: Object | None = None
 ) -> list[Object]:
-    """Objects that single events (or a load, a rebuild, a repair) left to be projected, in the order of their keys."""
+    """Marked objects in the order of their keys: of single events, or with `bulk` of loads, rebuilds and repairs."""
     marks = schema.marks
     query = sa.select(marks.c.kind, marks.c.object).where(marks.c.view == view, marks.c.bulk == bulk).distinct()
     if after:
@@ -89,7 +89,7 @@ def marked(
 
 
 def unmark(database: Database, view: str, versions: Mapping[Object, int]) -> None:
-    """Takes away the marks up to the projected versions."""
+    """Deletes the marks up to the projected versions."""
     marks = schema.marks
     delete = sa.delete(marks).where(
         marks.c.view == view,
@@ -107,7 +107,7 @@ def unmark(database: Database, view: str, versions: Mapping[Object, int]) -> Non
 
 
 def read_points(connection: Connection, view: View, objects: Iterable[Object]) -> Points:
-    """The points of these objects as of this transaction."""
+    """The points of these objects, as this transaction sees them."""
     objects = set(objects)
     rows = LedgerRows(connection)
     states = rows.papers(object_id for _, object_id in objects)
@@ -153,7 +153,7 @@ def read_bags(
     states: Sequence[PaperState],
     said: Mapping[str, Counts] | None = None,
 ) -> dict[str, tuple[Terms, float]]:
-    """The bags of words of known papers, and their lengths. `said`: what contexts say of them, None = all they say."""
+    """The bags of words of known papers, and their lengths. `said`: term counts of citing contexts; None = read all."""
     if rules is None:
         return {}
     own = read_text_terms(connection, (state.text for state in states))
@@ -163,7 +163,7 @@ def read_bags(
 
 
 def paper_of(body: Publication, state: PaperState, in_degree: int) -> Paper:
-    """The paper as it is shown."""
+    """The paper's metadata for display."""
     return Paper(
         id=body.paper_id,
         title=body.title,
@@ -196,7 +196,7 @@ def _add_spans(
         for cited, edge in edges.get(state.id, {}).items():
             for text, hidden in _span_texts(edge).items():
                 if hidden and text not in vectors:
-                    continue  # gone before this view's model came: it was never in the index
+                    continue  # removed before this model was registered, so the index never held it
                 words = _span_words(view.form, "" if hidden else texts.get(text, ""))
                 points.spans.append(
                     SpanPoint(
@@ -218,14 +218,14 @@ def _span_words(form: PointForm, text: str) -> tuple[Terms, Span, Terms]:
     if not text:
         return NO_TERMS, WHOLE_TEXT, NO_TERMS
     terms = Terms.of(count_terms(text)) if form.words else NO_TERMS
-    if form.extractor != EXTRACTOR:  # that of an older view: the whole context
+    if form.extractor != EXTRACTOR:  # an older view, whose spans are whole contexts
         return terms, WHOLE_TEXT, NO_TERMS
     best = spans(text)[0]
     return terms, best, Terms.of(count_terms(best.of(text)))
 
 
 def _span_texts(edge: Edge) -> dict[TextKey, bool]:
-    """The contexts of an edge that the index may hold, and whether they are hidden."""
+    """The contexts of an edge that the index may hold, each with whether it is hidden."""
     now = edge.contribution.contexts if edge.contribution else ()
     return dict.fromkeys(now, False) | dict.fromkeys(sorted(edge.gone), True)
 
@@ -235,5 +235,5 @@ def _context_texts(body: Publication) -> dict[TextKey, str]:
 
 
 def span_key(citing: str, cited: str, text: TextKey, ordinal: int = 0) -> str:
-    """The same for the same context of the same pair, whichever view holds it."""
+    """The key of a span point. It depends only on the two papers and the context, so it is equal in all views."""
     return hashlib.sha256("\n".join((citing, cited, text.hex(), str(ordinal))).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The outcomes of events, and how far each partition of the log is applied and searchable."""
+"""The outcomes of events, and the offsets up to which each partition of the log is applied and searchable."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OFFSETS_AT_ONCE = 1000
 
 
 def record(database: Database, connection: Connection, results: Iterable[Result]) -> None:
-    """Stores each event's outcome and its place in the log.
+    """Stores each event's outcome and its position in the log.
 
     The first outcome is kept, with one exception: a later APPLIED overwrites DEAD. Events loaded from a file have no
-    place in the log; only dead ones of them are stored.
+    position; of these only dead ones are stored.
     """
     results = [result for result in results if result.position or result.outcome is Outcome.DEAD]
     rows = [
@@ -29,7 +29,7 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
             "event_id": event_name(result.event_id, result.position),
             "outcome": result.outcome.value,
             "reason": result.reason,
-            "message": result.message.replace("\0", "\\0"),  # PostgreSQL keeps no such character
+            "message": result.message.replace("\0", "\\0"),  # PostgreSQL cannot store NUL characters
             "effect": result.effect,
         }
         for result in results
@@ -48,22 +48,22 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
 
 
 def recorded_dead(connection: Connection, event_ids: Iterable[str]) -> frozenset[str]:
-    """Which of these events are recorded as dead."""
+    """The ids of these events that are recorded as dead."""
     table = schema.events
     query = sa.select(table.c.event_id).where(table.c.outcome == Outcome.DEAD.value)
     return frozenset(row.event_id for row in select_in(connection, query, table.c.event_id, event_ids))
 
 
 def event_state(connection: Connection, key: str | LogPosition) -> EventState:
-    """The state of an event, by its id or by its place in the log."""
+    """The state of an event, by its id or by its position in the log."""
     return event_states(connection, [key])[key]
 
 
 def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> dict[str | LogPosition, EventState]:
     """The state of each event, read with a fixed number of queries.
 
-    No event is searchable while the serving view is incomplete: after a restore nothing is projected into it, and an
-    index that lost its data lacks papers whose marks are long gone.
+    No event is searchable while the serving view is incomplete. Marks alone cannot tell: after a restore nothing is
+    projected into the view, and an index that lost data lacks papers whose marks were deleted long ago.
     """
     keys = set(keys)
     names: dict[str | LogPosition, str] = {key: key for key in keys if isinstance(key, str)}
@@ -93,7 +93,7 @@ def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> d
 
 
 def applied(connection: Connection) -> list[LogPosition]:
-    """For each partition the offset below which every event is applied or dead."""
+    """For each partition, the offset below which every event is applied or dead."""
     return [
         LogPosition(row.log_id, row.log_partition, row.applied)
         for row in connection.execute(sa.select(schema.positions).order_by("log_id", "log_partition"))
@@ -101,7 +101,7 @@ def applied(connection: Connection) -> list[LogPosition]:
 
 
 def searchable(connection: Connection) -> list[LogPosition]:
-    """For each partition the offset below which every event is searchable in the serving view (or dead).
+    """For each partition, the offset below which every event is searchable in the serving view (or dead).
 
     Empty while the serving view is incomplete.
     """
@@ -129,11 +129,11 @@ def searchable(connection: Connection) -> list[LogPosition]:
 
 
 def _advance(database: Database, connection: Connection, log_id: str, partition: int) -> None:
-    """Moves the applied offset over what is there without a gap."""
+    """Moves the applied offset forward to the first offset that is not recorded yet."""
     table, sources = schema.positions, schema.sources
     database.insert_missing(connection, table, [{"log_id": log_id, "log_partition": partition, "applied": 0}])
     here = sa.and_(table.c.log_id == log_id, table.c.log_partition == partition)
-    # Locked before the sources are read, so that the second of two transactions sees the first one's rows.
+    # Lock this row before reading the sources: of two concurrent transactions, the second then sees the first's rows.
     start = end = connection.execute(sa.select(table.c.applied).where(here).with_for_update()).scalar_one()
     query = (
         sa.select(sources.c.log_offset)
@@ -154,7 +154,7 @@ def _advance(database: Database, connection: Connection, log_id: str, partition:
 
 
 def event_name(event_id: str, position: LogPosition | None) -> str:
-    """The event's id; a record without a usable id is named by its place in the log."""
+    """The event's id, or a name made from its position in the log if it has no usable id."""
     if event_id and event_id.isprintable():
         return event_id
     if position is None:

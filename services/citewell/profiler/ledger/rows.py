@@ -1,4 +1,4 @@
-"""Translates between database rows and the states of `rules.Batch`: reading before, writing after."""
+"""Translates between database rows and the states of `rules.Batch`: reads rows before, writes them after."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ KEY_BYTES = 32
 
 
 class NeedsAlone(Exception):
-    """An id starts to mean another paper: the transaction must be repeated with exclusive access."""
+    """The transaction must be repeated with exclusive access: an id gets another meaning, or a model falls behind."""
 
 
 class LedgerRows:
     """The `Reader` of one transaction."""
 
     def __init__(self, connection: Connection, *, alone: bool = True, locked: frozenset[str] | None = None) -> None:
-        """`locked`: the papers whose rows are locked, the only ones that may be read; None = all."""
+        """`locked`: the papers whose rows are locked. Only these may be read; None = no restriction."""
         self._connection, self._alone, self._locked = connection, alone, locked
 
     def papers(self, ids: Iterable[str]) -> dict[str, PaperState]:
@@ -64,7 +64,7 @@ class LedgerRows:
         return read_facts(self.bodies([paper_id])[paper_id])[0]
 
     def bodies(self, ids: Iterable[str], *, contexts: bool = True) -> dict[str, Publication]:
-        """The newest publications; without contexts they are read faster."""
+        """The newest publications. Reading them without contexts is faster."""
         table = schema.bodies
         found: dict[str, Publication] = {}
         for row in select_in(self._connection, sa.select(table), table.c.paper_id, ids):
@@ -92,7 +92,7 @@ class LedgerRows:
 
 
 def contribution_of(row: Any) -> Contribution:
-    """The contribution of a row of a present edge."""
+    """The contribution in an edge's row, which must be present."""
     return Contribution(row.year, row.text_key, split_keys(row.context_keys))
 
 

@@ -22,7 +22,7 @@ from citewell.scholarly.publications import Event, InvalidPublication, Publicati
 
 
 class Kind(StrEnum):
-    """What the index holds of a paper: its own point, and the spans in which it speaks of others."""
+    """The kinds of objects that the index holds of a paper: its own point, and the spans in which it cites others."""
 
     PAPER = "paper"
     SPANS = "spans"
@@ -33,7 +33,7 @@ NO_FACTS = Facts(UNKNOWN_DATE, b"", {}, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What applying one event did."""
+    """The result of applying one event."""
 
     outcome: Outcome
     event_id: str
@@ -41,8 +41,8 @@ class Result:
     reason: str = ""
     message: str = ""
     effect: str = ""
-    """The event is searchable when the marks of this event are gone: its own id if it was applied, else the id of the
-    last event that was applied to the paper."""
+    """The id of an event. This result's event is searchable when that event's marks are deleted. It is the event's own
+    id if it was applied, else the id of the last event applied to the paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ class PaperState:
     retracted: bool = False
     version: int = 0
     body_revision: int = 0
-    """Of the newest publication, 0 when only a retraction is known."""
+    """Revision of the newest publication; 0 if only a retraction is known."""
     text: TextKey = b""
     last_event: str = ""
 
     @property
     def known(self) -> bool:
-        """Whether the paper was ever published: then it has a text, and a point in the index."""
+        """Whether the paper was ever published. Only then does it have a text and a point in the index."""
         return self.body_revision > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one citing paper adds to a cited one's sums: s_ji and v_j by the texts they are made from."""
+    """What one citing paper adds to the sums of a cited one. The texts stand for their vectors s_ji and v_j."""
 
     year: int
     text: TextKey
@@ -81,9 +81,9 @@ class Edge:
     contribution: Contribution | None
     revision: int
     day: int
-    """The citing paper's last possible day, 0 = unknown. Compared with as-of dates in the same year."""
+    """The last day that the citing paper's date may mean, 0 = unknown. As-of dates in the same year compare with it."""
     gone: frozenset[TextKey] = frozenset()
-    """Contexts of earlier revisions: their spans stay in the index as tombstones."""
+    """Contexts of earlier revisions. Their spans stay in the index as tombstones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Mark:
     version: int
     event_id: str
     bulk: bool = False
-    """Made by a load: single events are projected first."""
+    """Whether a load made this mark. Marks of single events are projected first."""
 
 
 class Reader(Protocol):
@@ -105,10 +105,10 @@ class Reader(Protocol):
         """The rows that exist."""
 
     def edges(self, citing: Iterable[str]) -> Mapping[str, Mapping[str, Edge]]:
-        """Every edge, removed ones too, of each citing paper: citing → cited → edge."""
+        """All edges of each citing paper, including removed ones: citing → cited → edge."""
 
     def facts(self, paper_id: str) -> Facts:
-        """Of the newest publication of a known paper."""
+        """The facts of the newest publication of a known paper."""
 
     def claims(self, aliases: Iterable[str]) -> Mapping[str, frozenset[str]]:
         """Alias → the papers that list it among their external ids."""
@@ -122,7 +122,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class SourcedEvent:
-    """An event and its place in the log; no place if it was loaded from a file."""
+    """An event and its position in the log. An event loaded from a file has none."""
 
     event: Event
     position: LogPosition | None = None
@@ -150,7 +150,7 @@ class SourcedEvent:
 
     @property
     def texts(self) -> dict[TextKey, Text]:
-        """Every text of the event that gets a vector."""
+        """All texts of the event that are encoded."""
         return self._told[1]
 
     @cached_property
@@ -165,7 +165,7 @@ class SourcedEvent:
 
 
 def outcome_of(state: PaperState, told: SourcedEvent) -> Outcome:
-    """Whether the event is new, repeated or too old: the newest valid revision wins, in any order of arrival."""
+    """Whether the event is new, repeated or superseded. The newest valid revision wins, in any order of arrival."""
     if told.body.revision < state.revision:
         return Outcome.SUPERSEDED
     if told.body.revision > state.revision:
@@ -176,7 +176,7 @@ def outcome_of(state: PaperState, told: SourcedEvent) -> Outcome:
 
 
 class RevisionConflict(Exception):
-    """The same revision of a paper was published before with other content."""
+    """This revision of the paper was published before, with other content."""
 
     def __init__(self, paper_id: str, revision: int) -> None:
         super().__init__(
@@ -186,7 +186,7 @@ class RevisionConflict(Exception):
 
 
 def contributions(facts: Facts, resolve: Mapping[str, str]) -> dict[str, Contribution]:
-    """What a paper adds to each paper it cites. References to one paper by several ids are merged."""
+    """What a paper adds to each paper that it cites. Several ids of one cited paper are merged."""
     merged: dict[str, set[TextKey]] = {}
     for source, keys in facts.contexts.items():
         merged.setdefault(resolve[source], set()).update(keys)
@@ -202,10 +202,10 @@ class Batch:
     dead: frozenset[str] = frozenset()
     """Ids of the batch's events that were recorded as dead before."""
     papers: dict[str, PaperState] = field(default_factory=dict)
-    """Every paper read so far, in its present state."""
+    """All papers read so far, in their state after the events applied so far."""
     changed_papers: set[str] = field(default_factory=set)
     bodies: dict[str, Publication] = field(default_factory=dict)
-    """Publications that became the newest of their papers."""
+    """Publications of this batch that became the newest ones of their papers."""
     edges: dict[str, dict[str, Edge]] = field(default_factory=dict)
     changed_edges: set[tuple[str, str]] = field(default_factory=set)
     claimed: set[tuple[str, str]] = field(default_factory=set)
@@ -213,7 +213,7 @@ class Batch:
     disclaimed: set[tuple[str, str]] = field(default_factory=set)
     """(alias, paper) pairs to remove."""
     net: Counter[tuple[str, Contribution]] = field(default_factory=Counter)
-    """(cited, contribution) → how often it is added; negative: how often it is removed."""
+    """(cited, contribution) → how often it is added. Negative numbers count removals."""
     marks: list[Mark] = field(default_factory=list)
     _claims: dict[str, frozenset[str]] = field(default_factory=dict)
     _facts: dict[str, Facts] = field(default_factory=dict)
@@ -231,7 +231,7 @@ class Batch:
         self.papers = {paper_id: papers.get(paper_id) or PaperState(paper_id) for paper_id in touched}
 
     def apply(self, told: SourcedEvent) -> Result:
-        """Applies one event; the result is DEAD with a reason if it can never be applied."""
+        """Applies one event. The result is DEAD with a reason if the event can never be applied."""
         if told.problem:
             return told.dead(f"INVALID_{told.problem.field.split('[')[0].upper()}", told.problem)
         state = self._paper(told.body.paper_id)
@@ -248,8 +248,8 @@ class Batch:
             and told.event.event_id not in self.dead
         ):
             # An older revision that arrives after the retraction is superseded. Its text is kept all the same, because
-            # it is the newest text: the same events in another order must end in the same state. The exception is an
-            # event recorded as dead: it contradicted a revision before, and must stay without effect when repeated.
+            # it is the newest text, and the same events in another order must end in the same state. Exception: an
+            # event recorded as dead contradicted an earlier revision, so repeating it must have no effect.
             self._accept_body(state, told, told.body)
         effect = told.event.event_id if outcome is Outcome.APPLIED else self._paper(state.id).last_event
         return Result(outcome, told.event.event_id, told.position, effect=effect)
@@ -296,8 +296,8 @@ class Batch:
         for paper_id in citing:
             for cited in self._derive_edges(paper_id):
                 touched.setdefault(cited, set()).add(Kind.PAPER)
-            # Spans carry the paper's revision and are hidden with it, so they are marked even if no edge changed. The
-            # paper's own point is marked too: its version must not stay behind the ledger's.
+            # Spans store the paper's revision and are hidden with it, so they are marked even if no edge changed. The
+            # paper's own point is marked too, so that its version in the index becomes that of the ledger.
             if self._edges(paper_id):
                 touched.setdefault(paper_id, {Kind.PAPER}).add(Kind.SPANS)
         for paper_id in sorted(touched):
@@ -311,7 +311,7 @@ class Batch:
                 ]
 
     def _derive_edges(self, citing: str) -> Iterable[str]:
-        """Updates one paper's edges; yields the cited papers whose sums change."""
+        """Updates one paper's edges. Yields the cited papers whose sums change."""
         state, edges = self._paper(citing), self._edges(citing)
         new: dict[str, Contribution] = {}
         day = 0
@@ -336,14 +336,14 @@ class Batch:
             yield cited
 
     def _resolve(self, names: Iterable[str]) -> dict[str, str]:
-        """Which paper each id means now: the published paper of that id, else the paper that claims it as an alias."""
+        """The paper that each id means now: the published paper of that id, else the paper that has it as an alias."""
         return {
             name: min(papers) if papers and not self._paper(name).known else name
             for name, papers in self._claimed_by(names).items()
         }
 
     def _claimed_by(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Which papers claim each id as an alias."""
+        """The papers that claim each id as an alias."""
         names = set(names)
         if unknown := names - self._claims.keys():
             found = self.reader.claims(unknown)
@@ -360,7 +360,7 @@ class Batch:
         self._claims[name] = by
 
     def _citing(self, cited: str) -> set[str]:
-        """The citing papers in the ledger, corrected by this batch's changes."""
+        """The citing papers, as in the ledger after this batch's changes."""
         return {
             citing
             for citing in {*self.reader.citing(cited), *(citing for citing, to in self.changed_edges if to == cited)}

@@ -1,9 +1,9 @@
-"""What citing contexts say of papers, as term counts in the ledger: by citing year, and of all years together.
+"""Term counts of the contexts that cite a paper, stored in the ledger by citing year and for all years together.
 
-The counts of a group, a (cited paper, citing year), are the sum of its runs. A citation adds to the last run while that
-is small, else it begins a new one. A run that has outgrown half of the one before is merged into it. So a group has few
-runs, and a citation of a paper cited 100,000 times rewrites hardly more than any other. The sum never depends on how it
-was cut into runs.
+A group is a (cited paper, citing year). Its counts are the sum of its runs, as in a log-structured merge tree: a
+citation is added to the last run while that is small, else it begins a new run. A run larger than half of the previous
+one is merged into it. So a group has few runs, and one more citation of a paper cited 100,000 times rewrites little.
+The sum does not depend on how the counts are divided into runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from citewell.runtime.errors import Internal
 COUNT = np.dtype("<i4")
 EVERY_YEAR = -1
 
-# A run of fewer terms is rewritten with every citation; it is as large as a row of sums.
+# A run of fewer terms is small: every citation rewrites it. It is about as large as a row of vector sums.
 SMALL = 512
 EDGES_AT_ONCE = 2000
 
@@ -44,11 +44,11 @@ class _Run:
     number: int
     size: int
     counts: Counts | None
-    """None: large, so not read yet."""
+    """None if the run is large and was not read yet."""
 
 
 def said_terms_of(net: Mapping[tuple[str, Contribution], int], terms: Mapping[TextKey, TextTerms]) -> SaidTerms:
-    """What these signed contributions come to, per cited paper and citing year, and over all years."""
+    """The term counts of these signed contributions, per cited paper and citing year, and over all years."""
     times: Counter[tuple[Group, TextKey]] = Counter()
     for (cited, contribution), sign in net.items():
         for key in contribution.contexts:
@@ -68,7 +68,7 @@ def said_terms_of(net: Mapping[tuple[str, Contribution], int], terms: Mapping[Te
 
 
 def add_to_said_terms(database: Database, connection: Connection, changes: SaidTerms) -> None:
-    """Adds to the stored counts."""
+    """Adds the changes to the stored counts."""
     rows, gone = [], []
     stored = _read_runs(connection, changes)
     for group in sorted(changes):
@@ -90,14 +90,14 @@ def add_to_said_terms(database: Database, connection: Connection, changes: SaidT
 
 
 def read_said_terms(connection: Connection, cited: Iterable[str]) -> dict[str, Counts]:
-    """What is said of each paper, over all years."""
+    """The counts of each paper over all citing years."""
     table = schema.said_terms
     query = sa.select(table).where(table.c.year == EVERY_YEAR)
     return {cited: counts for (cited, _), counts in _sums(select_in(connection, query, table.c.cited, cited)).items()}
 
 
 def read_said_before(connection: Connection, cited: Sequence[str], year: int) -> dict[str, Counts]:
-    """What citing papers of earlier years say of each paper. A citation of an unknown year is never surely earlier."""
+    """The counts of each paper over citing years before `year`. Citations of an unknown year are left out."""
     table = schema.said_terms
     query = sa.select(table).where(table.c.year > 0, table.c.year < year)
     years = _sums(select_in(connection, query, table.c.cited, cited))
@@ -105,7 +105,7 @@ def read_said_before(connection: Connection, cited: Sequence[str], year: int) ->
 
 
 def total_by_paper(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
-    """The sum of what is said of each paper."""
+    """The sum of the counts of each paper."""
     parts: dict[str, list[Counts]] = defaultdict(list)
     for cited, some in counts:
         parts[cited].append(some)
@@ -113,19 +113,19 @@ def total_by_paper(counts: Iterable[tuple[str, Counts]]) -> dict[str, Counts]:
 
 
 def read_all_said_years(connection: Connection, cited: Iterable[str]) -> SaidTerms:
-    """What is said of each paper by citing year, and over all years."""
+    """The counts of each paper by citing year, and over all years."""
     table = schema.said_terms
     return _sums(select_in(connection, sa.select(table), table.c.cited, cited))
 
 
 def said_terms_from_edges(connection: Connection, cited: Iterable[str]) -> SaidTerms:
-    """What should be stored of these papers: counted afresh from every citation."""
+    """The counts that should be stored for these papers, recomputed from all their citations."""
     edges = schema.edges
     return said_by(connection, select_in(connection, sa.select(edges).where(edges.c.present), edges.c.cited, cited))
 
 
 def said_by(connection: Connection, rows: Iterable[sa.Row[Any]]) -> SaidTerms:
-    """What these rows of edges come to."""
+    """The counts of the contexts of these rows of edges."""
     found: dict[Group, list[Counts]] = defaultdict(list)
     net: Counter[tuple[str, Contribution]] = Counter()
 
@@ -135,7 +135,7 @@ def said_by(connection: Connection, rows: Iterable[sa.Row[Any]]) -> SaidTerms:
             found[group].append(counts)
         net.clear()
 
-    for row in list(rows):  # all first: SQLite's cursor and the reads of terms share one connection
+    for row in list(rows):  # fetched first, because the cursor and the reads of terms share one connection
         net[row.cited, contribution_of(row)] += 1
         if len(net) == EDGES_AT_ONCE:  # a paper may be cited 100,000 times
             add()
@@ -144,7 +144,7 @@ def said_by(connection: Connection, rows: Iterable[sa.Row[Any]]) -> SaidTerms:
 
 
 def replace_said_terms(database: Database, connection: Connection, cited: Iterable[str], said: SaidTerms) -> None:
-    """Puts these in the place of all that is stored of the cited papers."""
+    """Replaces all stored counts of the cited papers."""
     table = schema.said_terms
     for some in chunks(sorted(set(cited))):
         connection.execute(sa.delete(table).where(table.c.cited.in_(some)))
@@ -152,7 +152,7 @@ def replace_said_terms(database: Database, connection: Connection, cited: Iterab
 
 
 def _merged(connection: Connection, group: Group, runs: list[_Run], change: Counts) -> tuple[int, Counts]:
-    """How many runs stay as they are, and what the run after them holds."""
+    """The number of leading runs that are not changed, and the counts of the run that replaces the others."""
     kept, total = len(runs), change
     while kept and (runs[kept - 1].size < SMALL or runs[kept - 1].size <= 2 * len(total)):
         kept -= 1
@@ -163,11 +163,11 @@ def _merged(connection: Connection, group: Group, runs: list[_Run], change: Coun
 
 
 def _read_runs(connection: Connection, groups: Iterable[Group]) -> dict[Group, list[_Run]]:
-    """The runs of each group in their order, the large ones without their counts."""
+    """The runs of each group in order. Large runs are read without their counts."""
     found: dict[Group, list[_Run]] = defaultdict(list)
     mark = "?" if connection.dialect.positional else "%s"
     for some in chunks(sorted(groups), 400):
-        # Spelled as in `sums.read_year_sums`, for the same reasons. A CASE that is not taken reads no blob.
+        # Plain SQL with a join, for the reasons given in `sums.read_year_sums`. The CASE avoids reading large blobs.
         wanted = ", ".join([f"({mark}, {mark})"] * len(some))
         rows = connection.exec_driver_sql(
             f"WITH wanted (cited, year) AS (VALUES {wanted}) SELECT s.cited, s.year, s.run, s.size, "

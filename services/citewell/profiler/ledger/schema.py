@@ -1,4 +1,4 @@
-"""The ledger's tables. The migrations create them; a test holds the two together."""
+"""The ledger's tables. The migrations create them; a test checks that both define the same schema."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Larg
 
 metadata = MetaData()
 
-# Compared byte by byte in both engines, as Python does: rows are locked, and ranges read, in the same order everywhere.
+# Ids compare byte by byte in both databases. So rows are locked, and ranges read, in the same order everywhere.
 Id = Text().with_variant(Text(collation="C"), "postgresql")
 
-# sqlite_with_rowid=False stores small rows in the primary key's tree, which saves a second look-up.
+# sqlite_with_rowid=False stores rows in the primary key's tree, which saves a second look-up of small rows.
 
 meta = Table(
     "meta",
@@ -19,7 +19,7 @@ meta = Table(
     sqlite_with_rowid=False,
 )
 
-# Without texts: each citation changes the cited paper's row, and must not rewrite its texts.
+# Texts are in `bodies`, because every citation updates the cited paper's row and should not rewrite its texts.
 papers = Table(
     "papers",
     metadata,
@@ -34,7 +34,7 @@ papers = Table(
     sqlite_with_rowid=False,
 )
 
-# The newest publication as it was published, without its vectors: citewell.types.v1.Publication.
+# The newest publication of each paper as a citewell.types.v1.Publication without its vectors.
 bodies = Table(
     "bodies",
     metadata,
@@ -50,7 +50,7 @@ claims = Table(
     sqlite_with_rowid=False,
 )
 
-# text_key and context_keys are SHA-256 digests of texts (contexts: one after the other); no text_key = removed.
+# text_key is a SHA-256 digest, context_keys several concatenated. An edge without a text_key is removed.
 edges = Table(
     "edges",
     metadata,
@@ -74,12 +74,12 @@ models = Table(
     Column("name", Text, nullable=False),
     Column("dimension", Integer, nullable=False),
     Column("state", Text, nullable=False),
-    # While sums are built: papers up to this id have theirs.
+    # While sums are built: papers up to this id have their sums.
     Column("summed_to", Id, nullable=False),
     sqlite_with_rowid=False,
 )
 
-# Fixed point, little-endian 32-bit integers. The first writer wins; rows are never changed.
+# Vectors in fixed point, as little-endian 32-bit integers. The first writer wins; rows are never changed.
 text_vectors = Table(
     "text_vectors",
     metadata,
@@ -88,7 +88,7 @@ text_vectors = Table(
     Column("vector", LargeBinary, nullable=False),
 )
 
-# Little-endian 64-bit integers.
+# Sums of vectors in fixed point, as little-endian 64-bit integers.
 year_sums = Table(
     "year_sums",
     metadata,
@@ -100,19 +100,20 @@ year_sums = Table(
     Column("count", BigInteger, nullable=False),
 )
 
-# The rules by which the ledger counts words (`scholarly.words.LEXICON`). One row: counts by other rules are made anew.
+# The name of the rules by which the ledger counts words (`scholarly.words.LEXICON`). There is one row. If the rules
+# change, all words are counted again.
 lexicons = Table(
     "lexicons",
     metadata,
     Column("name", Id, primary_key=True),
     Column("state", Text, nullable=False),
-    # While words are counted: papers up to this id are done.
+    # While words are counted: papers up to this id are counted.
     Column("counted_to", Id, nullable=False),
     sqlite_with_rowid=False,
 )
 
-# Term ids (uint32, ascending) and their counts (uint16) in title and body, little-endian. The first writer wins; rows
-# are never changed. No title: a context.
+# Term ids (uint32, ascending) and their counts (uint16) in title and body, little-endian. A context has no title. The
+# first writer wins; rows are never changed.
 text_terms = Table(
     "text_terms",
     metadata,
@@ -122,8 +123,8 @@ text_terms = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
-# How often citing contexts say each term of a paper: the sum of its runs, of a citing year or of all (-1). Term ids
-# (uint32, ascending) and signed counts (int32), little-endian.
+# Counts of the terms in the contexts that cite a paper, by citing year and for all years (-1). The counts are the sum
+# of the runs. Term ids (uint32, ascending) and signed counts (int32), little-endian.
 said_terms = Table(
     "said_terms",
     metadata,
@@ -135,8 +136,8 @@ said_terms = Table(
     Column("counts", LargeBinary, nullable=False),
 )
 
-# How many papers have each term (int32), for views of these rules: in all their words (year -1), and in their own text
-# by year of publication. length: of all these papers together.
+# Document frequency of each term (int32), for views of these rules. Year -1 counts all words of all papers; the other
+# years count only the own texts of the papers published then. length is the sum over these papers.
 statistics = Table(
     "statistics",
     metadata,
@@ -159,20 +160,20 @@ views = Table(
     Column("beta", Double, nullable=False),
     Column("epoch", Text, nullable=False),
     Column("serving", Boolean, nullable=False),
-    # False: nothing is projected into it any more (it belongs to an older epoch).
+    # False: nothing is projected into the view any more, because it belongs to an older epoch or is being dropped.
     Column("projected", Boolean, nullable=False),
-    # Serve it as soon as it is complete.
+    # Whether to serve the view as soon as it is complete.
     Column("switch_when_complete", Boolean, nullable=False),
     Column("request_id", Text, nullable=False),
     # A sequence number: views are listed in the order of their registration.
     Column("created", BigInteger, nullable=False),
-    # How its bags of words are made; no lexicon: its points have none (a view of schema 0001).
+    # The rules of the view's bags of words. An empty lexicon means no bags (a view of schema 0001).
     Column("lexicon", Text, nullable=False, server_default=""),
     Column("title_weight", Double, nullable=False, server_default="0"),
     Column("abstract_weight", Double, nullable=False, server_default="0"),
     Column("context_weight", Double, nullable=False, server_default="0"),
     Column("max_terms", Integer, nullable=False, server_default="0"),
-    # What cuts spans from contexts.
+    # The name of the rules that cut spans from contexts.
     Column("extractor", Text, nullable=False, server_default="whole-context/1"),
     sqlite_with_rowid=False,
 )
@@ -184,16 +185,16 @@ marks = Table(
     Column("kind", Id, primary_key=True),
     Column("object", Id, primary_key=True),
     Column("version", BigInteger, primary_key=True),
-    # Empty: made by a rebuild, a refill or a repair, not by an event.
+    # The event that made the mark; empty if a rebuild, a refill or a repair made it.
     Column("event", Id, nullable=False),
-    # Made by a load, a rebuild or a repair: marks of single events are projected first.
+    # Whether a load, a rebuild or a repair made the mark. Marks of single events are projected first.
     Column("bulk", Boolean, nullable=False),
     Index("marks_by_event", "view", "event"),
     Index("marks_in_turn", "view", "bulk", "kind", "object"),
     sqlite_with_rowid=False,
 )
 
-# Papers with a text that this model has not encoded yet.
+# Papers with a text that the model has not encoded yet.
 encode_marks = Table(
     "encode_marks",
     metadata,
@@ -209,7 +210,7 @@ events = Table(
     Column("outcome", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("message", Text, nullable=False),
-    # This event is searchable when the marks of that event are gone: itself, or the last one applied to the paper.
+    # The event whose marks must be gone before this event is searchable: itself, or the last one applied to the paper.
     Column("effect", Id, nullable=False),
     Index("events_by_effect", "effect"),
     sqlite_with_rowid=False,

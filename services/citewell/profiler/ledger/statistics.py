@@ -1,8 +1,8 @@
-"""Word statistics of a view: how many papers have each term, and how long papers are.
+"""Word statistics of a view: document frequencies of terms, and the mean length of papers.
 
-They are made in the background by a scan over all papers, and made anew when papers or citations have drifted. Each has
-a version, which answers name, so that a ranking follows from its snapshot. Document frequencies by year of publication
-serve questions as of a date: they count the papers' own text only, so nothing published since moves a weight.
+A background scan over all papers computes them, and repeats when the number of papers or citations has drifted. They
+have a version, which answers name, so that a ranking can be reproduced. As-of queries use document frequencies by year
+of publication. Those count the papers' own texts only, so later publications do not change the weights.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ PAPERS_SCANNED = 1000
 
 # Drift of 10 % changes an idf by about 0.1, against a range of 0 to 11.
 DRIFT = 0.1
-# A scan of so few papers costs nothing, and each of them counts.
+# With fewer papers, any change triggers a new scan: a scan is cheap, and each paper changes the statistics noticeably.
 TINY = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """Some papers, and how many of them have each term."""
+    """The document frequencies of the terms in a set of papers."""
 
     papers: int = 0
     length: float = 0.0
-    """Of all of them together."""
+    """The sum of the lengths of these papers."""
     terms: Counts = NO_COUNTS
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the words of a query are weighed by."""
+    """Statistics by which the words of a query are weighted."""
 
     version: str
     frequencies: Frequencies
     citations: int = 0
     by_year: dict[int, Frequencies] = field(default_factory=dict)
-    """Own text alone, by year of publication; papers without a year are left out."""
+    """Frequencies in the papers' own texts, by year of publication. Papers without a year are left out."""
 
     @property
     def papers(self) -> int:
@@ -63,11 +63,11 @@ class Statistics:
 
     @property
     def mean_length(self) -> float:
-        """0 where there is no paper."""
+        """The mean length of a paper; 0 if there are no papers."""
         return self.frequencies.length / max(self.papers, 1)
 
     def idf(self, ids: Ids) -> NDArray[np.float64]:
-        """How rare each term is; the same for all where there is no paper."""
+        """The inverse document frequency of each term. All are equal if there are no papers."""
         terms = self.frequencies.terms
         found = np.zeros(len(ids), np.float64)
         if len(terms):
@@ -77,7 +77,7 @@ class Statistics:
         return np.log(1 + (self.papers - found + 0.5) / (found + 0.5))
 
     def as_of(self, date: PartialDate) -> Statistics:
-        """By papers of earlier years alone; all of them where the date is unknown."""
+        """The statistics of papers from earlier years; of all papers if the date is unknown."""
         if not date.known:
             return self
         if date.year not in self._before:
@@ -98,7 +98,7 @@ NO_STATISTICS = Statistics("", Frequencies())
 
 
 def read_version(connection: Connection, rules: BagRules) -> str:
-    """The version of the statistics for views of these rules; empty when there are none yet."""
+    """The version of the statistics for views of these rules. Empty if there are none yet."""
     table = schema.statistics
     query = sa.select(table.c.version).where(table.c.rules == rules.key, table.c.year == ALL_WORDS)
     return connection.scalar(query) or ""
@@ -116,7 +116,7 @@ def read_statistics(connection: Connection, rules: BagRules) -> Statistics:
 
 
 def refresh_step(database: Database) -> bool:
-    """Makes the statistics that are missing or have drifted; whether there were any. Else it costs two counts."""
+    """Computes statistics that are missing or have drifted. Returns whether there were any; the check is two counts."""
     with database.reading() as connection:
         lexicon = read_lexicon(connection)
         if lexicon is None or lexicon.state != "READY":
@@ -138,7 +138,7 @@ def refresh_step(database: Database) -> bool:
 
 
 def scan(database: Database, rules: BagRules, citations: int) -> Statistics:
-    """The statistics of all shown papers, read in the order of ids, piece by piece."""
+    """The statistics of all papers that are not hidden, read in pieces in the order of ids."""
     of_all, by_year = _Tally(), defaultdict[int, _Tally](_Tally)
     after = ""
     while True:
@@ -153,14 +153,14 @@ def scan(database: Database, rules: BagRules, citations: int) -> Statistics:
 
 
 class _Tally:
-    """Papers counted piece by piece. Pieces are added up when they have outgrown the sum."""
+    """Document frequencies, counted in pieces. Pieces are merged into the sum once they are larger than it."""
 
     def __init__(self) -> None:
         self._papers, self._length = 0, 0.0
         self._sum, self._pending, self._waiting = NO_COUNTS, list[Counts](), 0
 
     def add(self, papers: int, length: float, ids: Ids) -> None:
-        """Counts papers with these terms, each once a paper."""
+        """Adds papers with these term ids. An id occurs once for each paper that has the term."""
         self._papers += papers
         self._length += length
         terms, counts = np.unique(ids, return_counts=True)
@@ -225,7 +225,7 @@ def _shown_after(connection: Connection, paper_id: str) -> Sequence[Any]:
 
 
 def _totals(connection: Connection) -> tuple[int, int]:
-    """How many papers are shown, and how many citations there are."""
+    """The number of papers that are not hidden, and the number of citations."""
     papers, edges = schema.papers, schema.edges
     shown = sa.select(sa.func.count()).where(papers.c.body_revision > 0, sa.not_(papers.c.retracted))
     present = sa.select(sa.func.count()).where(edges.c.present)
@@ -239,7 +239,7 @@ def _has_drifted(then: tuple[int, int] | None, now: tuple[int, int]) -> bool:
 
 
 def _version(rules: BagRules, total: Frequencies, by_year: dict[int, Frequencies]) -> str:
-    """Equal for equal statistics."""
+    """A hash of the statistics."""
     digest = hashlib.sha256(rules.key.encode())
     for year, each in [(ALL_WORDS, total), *sorted(by_year.items())]:
         digest.update(f"{year} {each.papers} {each.length!r}".encode())

@@ -1,4 +1,4 @@
-"""Text vectors and per-year sums in the ledger, in fixed point, so that sums are exact."""
+"""Text vectors and per-year sums in the ledger. Both are in fixed point, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ YearSums = dict[tuple[str, int], ProfileSums]
 
 
 class VectorsMissing(Exception):
-    """Texts lack a vector of a model: they must be encoded before the transaction is repeated."""
+    """Texts lack vectors of a model. They must be encoded before the transaction is repeated."""
 
 
 def read_vectors(connection: Connection, model: str, keys: Iterable[TextKey]) -> dict[TextKey, Fixed]:
-    """The vectors that are stored, in fixed point."""
+    """The stored vectors of these texts, in fixed point. Texts without a vector are left out."""
     table = schema.text_vectors
     query = sa.select(table.c.text_key, table.c.vector).where(table.c.model == model)
     return {
@@ -42,7 +42,7 @@ def read_vectors(connection: Connection, model: str, keys: Iterable[TextKey]) ->
 
 
 def stored_keys(connection: Connection, model: str, keys: Iterable[TextKey]) -> set[TextKey]:
-    """Which of these texts have a vector."""
+    """The keys of these texts that have a stored vector."""
     table = schema.text_vectors
     query = sa.select(table.c.text_key).where(table.c.model == model)
     return {row.text_key for row in select_in(connection, query, table.c.text_key, keys)}
@@ -67,13 +67,13 @@ def year_sums_of(
         at = position[cited, contribution.year]
         total.count[at] += times
         total.contents[at] += times * vectors[contribution.text]
-        if contribution.contexts:  # a bare reference says nothing: its s_ji is zero
+        if contribution.contexts:  # a reference without a context has s_ji = 0
             total.contexts[at] += times * pair_mean(np.stack([vectors[key] for key in contribution.contexts]))
     return {group: total[number] for group, number in position.items()}
 
 
 def add_to_year_sums(database: Database, connection: Connection, model: str, added: YearSums) -> None:
-    """Adds to the stored sums; deletes rows whose count becomes zero."""
+    """Adds to the stored sums. Deletes rows whose count becomes zero."""
     kept, gone = [], []
     stored = read_year_sums(connection, model, added)
     for cited, year in sorted(added):
@@ -126,7 +126,7 @@ def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[st
 
 
 def sums_from_edges(connection: Connection, model: str, dimension: int, cited: Iterable[str]) -> YearSums:
-    """The sums of these papers, computed again from all their citations."""
+    """The sums of these papers, recomputed from all their citations."""
     edges = schema.edges
     found: YearSums = {}
     net: Counter[tuple[str, Contribution]] = Counter()
@@ -199,15 +199,14 @@ def _sums_row(model: str, cited: str, year: int, sums: ProfileSums) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An encoder that the ledger keeps vectors of."""
+    """An encoder whose vectors the ledger stores."""
 
     hash: str
     name: str
     dimension: int
     state: str
-    """ENCODING: older texts are still being encoded, no sums are kept. SUMMING: sums are kept up to `summed_to`. READY.
-
-    New texts get their vectors when they arrive, in any state.
+    """ENCODING: older texts are still being encoded, there are no sums. SUMMING: papers up to the id `summed_to` have
+    sums. READY: all papers have sums. New texts are encoded when they arrive, in every state.
     """
     summed_to: str = ""
 
@@ -216,7 +215,7 @@ class Model:
 
 
 def read_models(connection: Connection) -> list[Model]:
-    """Every model that a view uses."""
+    """All models that a view uses."""
     table = schema.models
     return [
         Model(row.hash, row.name, row.dimension, row.state, row.summed_to)

@@ -1,4 +1,4 @@
-"""The terms of texts in the ledger: counted once, written by the first, never changed."""
+"""Term counts of texts in the ledger. A text is counted once, the first writer wins, and rows are never changed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from citewell.scholarly.words import LEXICON
 
 TERM = np.dtype("<u4")
 COUNT = np.dtype("<u2")
-"""Wide enough: the longest abstract has fewer words."""
+"""16 bits are enough, because the longest allowed abstract has fewer than 65,536 words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """How far the ledger's words are counted."""
+    """The progress of counting the words in the ledger."""
 
     name: str
     state: str
-    """TEXTS: older texts are being counted, nothing is summed up. SAID: what is said of papers is summed up to
-    `counted_to`. READY. New texts are counted when they arrive, in any state.
+    """TEXTS: older texts are being counted, there are no sums over citing contexts. SAID: papers up to the id
+    `counted_to` have sums. READY: all papers have sums. New texts are counted when they arrive, in every state.
     """
     counted_to: str = ""
 
@@ -38,7 +38,10 @@ class Lexicon:
 
 
 def read_lexicon(connection: Connection) -> Lexicon | None:
-    """None where no profiler that counts words has opened the ledger yet. FailedPrecondition where another counts."""
+    """None if no profiler that counts words has opened the ledger yet.
+
+    Raises FailedPrecondition if the ledger's words are counted by other rules than this citewell's.
+    """
     row = connection.execute(sa.select(schema.lexicons)).first()
     if row is None:
         return None
@@ -54,13 +57,13 @@ def read_lexicon(connection: Connection) -> Lexicon | None:
 
 
 def open_lexicon(database: Database) -> None:
-    """Begins to count by this citewell's rules where the ledger was written by others or by none."""
+    """Starts counting by this citewell's rules, unless the ledger is counted by them already. Deletes other counts."""
     with database.reading() as connection:
         if connection.scalar(sa.select(schema.lexicons.c.name)) == LEXICON:
             return
     with database.writing(alone=True) as connection:
         if connection.scalar(sa.select(schema.lexicons.c.name)) == LEXICON:
-            return  # another process was quicker
+            return  # another process has done it in the meantime
         for table in (schema.lexicons, schema.said_terms, schema.statistics, schema.text_terms):
             connection.execute(sa.delete(table))
         told = connection.execute(sa.select(schema.bodies.c.paper_id).limit(1)).first()
@@ -69,7 +72,7 @@ def open_lexicon(database: Database) -> None:
 
 
 def move_lexicon(connection: Connection, before: Lexicon, state: str, counted_to: str) -> None:
-    """Notes what is done, unless another process was here meanwhile."""
+    """Stores the new progress, unless another process has changed it since `before` was read."""
     table = schema.lexicons
     here = sa.and_(table.c.name == before.name, table.c.state == before.state, table.c.counted_to == before.counted_to)
     connection.execute(sa.update(table).where(here).values(state=state, counted_to=counted_to))
@@ -81,7 +84,7 @@ def counted(texts: Mapping[TextKey, Text]) -> dict[TextKey, TextTerms]:
 
 
 def terms_of(text: Text) -> TextTerms:
-    """The terms of one text. Normalised first, so that they follow from what the text's key is made of."""
+    """The terms of one text. The text is normalised first, as for its key, so that equal keys mean equal terms."""
     if isinstance(text, PaperText):
         return count_text(normalise(text.title), normalise(text.abstract))
     return count_text("", text.text)

@@ -1,4 +1,4 @@
-"""Views: what the index holds of the ledger, which model and weights made it, and which one is served."""
+"""Views: projections of the ledger into the index, each with its model and weights. One of them is served."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from citewell.scholarly.words import LEXICON
 
 @dataclass(frozen=True, slots=True)
 class PointForm:
-    """What a view's points hold beside vectors."""
+    """The content of a view's points apart from vectors."""
 
     words: BagRules | None = CHOSEN_BAG
-    """None: no words. A view of schema 0001 has none."""
+    """None: the points hold no words, as in a view of schema 0001."""
     extractor: str = EXTRACTOR
-    """What cuts spans from contexts."""
+    """The name of the rules that cut spans from contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class View:
     request_id: str = ""
     form: PointForm = PointForm()
     words_counted: bool = True
-    """Whether the ledger's words are all counted."""
+    """Whether all words in the ledger are counted."""
 
     @property
     def words(self) -> BagRules | None:
-        """How bags of words are made for it; None where it holds none, or by rules that this citewell does not know."""
+        """The rules of the view's bags of words. None if it has no bags, or if this citewell lacks the rules."""
         return self.form.words if self.form.words and self.form.words.lexicon == LEXICON else None
 
     @property
     def can_be_filled(self) -> bool:
-        """Its model's sums and its words are complete, and it belongs to the ledger's epoch."""
+        """Whether its model's sums and its words are complete, and it is still projected."""
         counted = self.words_counted or self.words is None
         return self.projected and self.model.state == "READY" and counted
 
@@ -88,10 +88,10 @@ def _words(row: sa.Row[tuple[object, ...]]) -> BagRules | None:
 
 
 def is_complete(connection: Connection, view: View) -> bool:
-    """Whether the view holds everything, apart from recent events whose marks still wait.
+    """Whether the view holds everything except recent events whose marks still wait.
 
-    It does not while a rebuild, a repair or a refill has marks left in it (those name no event), nor when nothing is
-    projected into it any more because it belongs to an older epoch.
+    A view is incomplete while it has marks of a rebuild, a repair or a refill; these marks name no event. It is also
+    incomplete if it belongs to an older epoch, because nothing is projected into it any more.
     """
     marks = schema.marks
     refill = sa.select(sa.literal(1)).where(marks.c.view == view.name, marks.c.event == "").limit(1)
@@ -110,5 +110,5 @@ def named_view(connection: Connection, name: str) -> View:
 
 
 def read_meta(connection: Connection, name: str) -> str:
-    """A value of the ledger itself; empty when it was never set."""
+    """A value in the `meta` table. Empty if it was never set."""
     return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.name == name)) or ""
