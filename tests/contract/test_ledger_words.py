@@ -21,7 +21,7 @@ from citewell.profiler.doctor import check_profiles
 from citewell.profiler.ledger import filling, said_terms, schema, statistics
 from citewell.profiler.ledger.lifecycle import open_ledger
 from citewell.profiler.ledger.said_terms import EVERY_YEAR
-from citewell.profiler.ledger.statistics import Statistics, read_statistics, refresh_step
+from citewell.profiler.ledger.statistics import Settling, Statistics, read_statistics, refresh_step
 from citewell.profiler.ledger.views import PointForm, read_views, serving_view
 from citewell.profiler.lexical import CHOSEN_BAG, CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS, BagRules, FieldWeights
 from citewell.profiler.query_words import WordWeights, weigh_words
@@ -125,6 +125,27 @@ def test_statistics_are_made_anew_when_they_have_drifted(world: World, monkeypat
     assert not refresh_step(world.database)  # 10 % are not more than 10 %
     world.publish(paper("r2"))
     assert refresh_step(world.database)
+
+
+def test_statistics_are_brought_up_to_what_is_there_once_nothing_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "TINY", 5)
+    now = 0.0
+    settling = Settling(10.0, lambda: now)
+    world.publish(*(paper(f"p{number}") for number in range(50)))
+    assert refresh_step(world.database, settling)
+    world.publish(paper("q"))
+    assert not refresh_step(world.database, settling)  # 2 % are no drift
+    now = 9.0
+    world.publish(paper("r"))
+    assert not refresh_step(world.database, settling)
+    now = 18.0
+    assert not refresh_step(world.database, settling)  # something came nine seconds ago
+    now = 19.0
+    assert refresh_step(world.database, settling)
+    assert statistics_of(world).papers == 52
+    assert not refresh_step(world.database, settling)
 
 
 def test_statistics_go_with_the_weights_of_fields(world: World) -> None:

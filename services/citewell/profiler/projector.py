@@ -13,7 +13,7 @@ from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.ledger.filling import fill_step
 from citewell.profiler.ledger.lifecycle import try_switch
 from citewell.profiler.ledger.points import Object, Points, marked, read_points, unmark
-from citewell.profiler.ledger.statistics import refresh_step
+from citewell.profiler.ledger.statistics import Settling, refresh_step
 from citewell.profiler.ledger.views import View, read_views
 from citewell.runtime import faults
 from citewell.runtime.errors import CitewellError, NotFound
@@ -28,6 +28,8 @@ SETTLE_SECONDS = 0.1
 AT_ONCE = 2
 # The pause after a scan for statistics, as a multiple of its duration: scans take less than 5 % of the time.
 STATISTICS_PAUSE = 20
+# Nothing was published for so long: word statistics are brought up to what is there.
+SETTLED_SECONDS = 10.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 _projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
@@ -103,11 +105,12 @@ class Projector:
     async def keep_statistics(self, check_every: float) -> None:
         """Rebuilds word statistics when they have drifted. Runs until cancelled, with long pauses."""
         pause = check_every
+        settling = Settling(SETTLED_SECONDS, time.monotonic)
 
         async def step() -> bool:
             nonlocal pause
             started = time.monotonic()
-            if await asyncio.to_thread(refresh_step, self._database):
+            if await asyncio.to_thread(refresh_step, self._database, settling):
                 self._changed()
             pause = max(check_every, STATISTICS_PAUSE * (time.monotonic() - started))
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -115,14 +115,33 @@ def read_statistics(connection: Connection, rules: BagRules) -> Statistics:
     return Statistics(of_all.version, _frequencies(of_all), of_all.citations, by_year)
 
 
-def refresh_step(database: Database) -> bool:
+Totals = tuple[int, int]
+"""The number of papers that are not hidden, and the number of citations."""
+
+
+class Settling:
+    """Tells when nothing was published for a while: statistics then follow even a small drift."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._totals: Totals | None = None
+        self._since = 0.0
+
+    def settled(self, totals: Totals) -> bool:
+        """Whether these have been the totals for so long."""
+        if totals != self._totals:
+            self._totals, self._since = totals, self._clock()
+        return self._clock() - self._since >= self._seconds
+
+
+def refresh_step(database: Database, settling: Settling | None = None) -> bool:
     """Computes statistics that are missing or have drifted. Returns whether there were any; the check is two counts."""
     with database.reading() as connection:
         lexicon = read_lexicon(connection)
         if lexicon is None or lexicon.state != "READY":
             return False
         rules = {view.words for view in read_views(connection) if view.projected and view.words}
-        papers, citations = _totals(connection)
+        totals = _totals(connection)
         table = schema.statistics
         made = {
             row.rules: (row.papers, row.citations)
@@ -130,9 +149,10 @@ def refresh_step(database: Database) -> bool:
                 sa.select(table.c.rules, table.c.papers, table.c.citations).where(table.c.year == ALL_WORDS)
             )
         }
-    drifted = {each.key: each for each in rules if _has_drifted(made.get(each.key), (papers, citations))}
+    settled = settling is not None and settling.settled(totals)
+    drifted = {each.key: each for each in rules if _has_drifted(made.get(each.key), totals, settled=settled)}
     for key in sorted(drifted):
-        statistics = scan(database, drifted[key], citations)
+        statistics = scan(database, drifted[key], totals[1])
         _store(database, drifted[key], statistics)
     return bool(drifted)
 
@@ -224,16 +244,15 @@ def _shown_after(connection: Connection, paper_id: str) -> Sequence[Any]:
     return connection.execute(query).all()
 
 
-def _totals(connection: Connection) -> tuple[int, int]:
-    """The number of papers that are not hidden, and the number of citations."""
+def _totals(connection: Connection) -> Totals:
     papers, edges = schema.papers, schema.edges
     shown = sa.select(sa.func.count()).where(papers.c.body_revision > 0, sa.not_(papers.c.retracted))
     present = sa.select(sa.func.count()).where(edges.c.present)
     return connection.scalar(shown) or 0, connection.scalar(present) or 0
 
 
-def _has_drifted(then: tuple[int, int] | None, now: tuple[int, int]) -> bool:
-    if then is None or now[0] <= TINY:
+def _has_drifted(then: Totals | None, now: Totals, *, settled: bool) -> bool:
+    if then is None or settled or now[0] <= TINY:
         return then != now
     return any(abs(new - old) > DRIFT * old for old, new in zip(then, now, strict=True))
 
