@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from citewell.index import faiss_index
-from citewell.index.accelerator import AcceleratedPoints
+from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.dense import Dense
 from citewell.index.faiss_index import FaissIndex
 from citewell.index.filters import paper_conditions
+from citewell.index.following import Follower
 from citewell.index.paper_copy import PaperCopy
 from citewell.index.points import (
     HYBRID,
@@ -29,11 +30,12 @@ from citewell.index.points import (
     Vector,
     newest,
     paper_to_point,
+    point_id,
     unit,
 )
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.ranking import ranked
-from citewell.index.store import Answers, Kind, Nearest, Points
+from citewell.index.store import Answers, Changes, ChangesForgottenError, Kind, Nearest, Page, Points
 from citewell.index.threads import CopyThreads
 from citewell.index.views import View
 from citewell.scholarly.dates import PartialDate
@@ -280,3 +282,95 @@ async def test_a_search_given_up_still_keeps_writers_out() -> None:
         await searching
     assert events == ["search ended", "written"]
     threads.shutdown()
+
+
+def test_candidates_by_words_are_the_best_whatever_their_rows() -> None:
+    copy = PaperCopy(DIMENSION, "sq8")
+    towards = np.eye(DIMENSION, dtype=np.float32)
+    # More papers than are named, all alike; the last one is far from the vector and best by words.
+    stored = [
+        PaperPoint(Paper(f"p{number:05}"), 1, towards[0], terms=Terms.of({7: 1.0}), length=1) for number in range(600)
+    ]
+    stored.append(PaperPoint(Paper("best"), 1, -towards[0], terms=Terms.of({7: 50.0}), length=1))
+    copy.put([paper_to_point(each) for each in stored])
+    words = LexicalQuery(Terms.of({7: 1.0}), 100.0, 1.2, 0.4, 1.0)
+    assert point_id("best") in (copy.promising(Nearest(HYBRID, towards[0], 5, lexical=words)) or [])
+
+
+class Feed:
+    """Points of a store whose change log is replaced while a copy follows it."""
+
+    def __init__(self) -> None:
+        self.number, self.replaced = 0, False
+
+    async def change_number(self) -> int:
+        if self.replaced:
+            self.replaced = False
+            raise ChangesForgottenError
+        return self.number
+
+    async def changes(self, after: int) -> Changes:
+        return Changes(self.number, frozenset({point_id("a")} if after < self.number else ()))
+
+    async def read(self, ids: Any, vectors: Any = ()) -> list[Point]:
+        return [paper_to_point(PaperPoint(Paper("a"), self.number, vector(1)))]
+
+    async def page(self, start: Any, limit: int, conditions: Any = (), vectors: Any = ()) -> Page:
+        return Page(await self.read([]), None)
+
+
+async def test_a_copy_that_is_loaded_again_while_it_takes_in_news_gets_one_batch_at_a_time() -> None:
+    feed, threads = Feed(), CopyThreads(2)
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+    goes_on.set()
+    inside = most = fresh = 0
+
+    def begin() -> None:
+        nonlocal fresh
+        fresh += 1
+
+    async def put(points: Any) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        waits.set()
+        await goes_on.wait()
+        await threads.run_alone(int)
+        inside -= 1
+
+    follower = Follower("papers", feed, (), begin, put, 0.0)  # type: ignore[arg-type]
+    await asyncio.wait_for(follower.loaded.wait(), 10)
+    feed.number = 1
+    waits.clear(), goes_on.clear()
+    following = asyncio.create_task(follower.follow())
+    await asyncio.wait_for(waits.wait(), 10)
+    feed.replaced = True
+    await follower.follow_if_due()
+    assert not follower.loaded.is_set()
+    for _ in range(10):  # time enough for the load to hand over its first page, if it could
+        await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.wait_for(following, 10)
+    await asyncio.wait_for(follower.loaded.wait(), 10)
+    assert (most, fresh) == (1, 2)
+    await follower.close()
+    threads.shutdown()
+
+
+async def test_a_view_may_be_created_while_the_copies_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    with memory_folder() as folder:
+        store = AcceleratedStore(EdgeStore(folder), "flat")
+        await store.open()
+        await store.create(VIEW)
+        store.points(VIEW, Kind.PAPERS)
+        other = View("other", "e1", "m1", DIMENSION)
+
+        async def meanwhile(self: AcceleratedPoints) -> None:
+            if other.name not in (await store.registry()).views:
+                await store.create(other)
+                store.points(other, Kind.PAPERS)
+
+        monkeypatch.setattr(AcceleratedPoints, "follow", meanwhile)
+        await store.check()
+        assert set((await store.registry()).views) == {"main", "other"}
+        await store.close()

@@ -17,15 +17,17 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from citewell.index import qdrant_points
+from citewell.index import qdrant_server as qdrant_server_module
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.faiss_index import gpu_is_there
-from citewell.index.index import Index
+from citewell.index.hybrid import named
+from citewell.index.index import MAX_LIMIT, Index
 from citewell.index.points import CONTENT, HYBRID, LEXICAL, PaperPoint, SpanPoint, Vector, point_id, unit
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.qdrant_points import ChangeLog, ask
 from citewell.index.qdrant_server import QdrantStore
 from citewell.index.queries import EvidenceSearch, Search
-from citewell.index.store import Changes, ChangesForgottenError, Kind, Store
+from citewell.index.store import Changes, ChangesForgottenError, Kind, Nearest, Store
 from citewell.index.views import View
 from citewell.runtime import deadlines
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
@@ -705,7 +707,8 @@ async def test_the_change_log_stays_small_and_copies_that_are_behind_load_again(
         await copied.close()
 
 
-async def test_a_copy_notices_that_the_store_was_restored() -> None:
+@pytest.mark.parametrize("told_first", [False, True])
+async def test_a_copy_notices_that_the_store_was_restored(told_first: bool) -> None:
     with memory_folder() as folder:
         plain, copied = qdrant_local(folder), qdrant_local_flat(folder)
         await plain.open()
@@ -723,8 +726,36 @@ async def test_a_copy_notices_that_the_store_was_restored() -> None:
         await restored.open()
         for number in range(5, 8):
             await write(Index(restored), paper(number))
+        if told_first:  # whoever asks first, the copy hears of it
+            assert (await survivor.stats()).papers == 8
         assert len(await ids(survivor, vector(0))) == 8
         await loaded(copied, VIEW)
         found = await survivor.search(Search(100, vector(0)))
         assert (found.engine, len(found.papers)) == ("faiss-flat", 8)
         await copied.close()
+
+
+async def test_papers_that_a_restore_took_away_take_no_places_in_answers() -> None:
+    with memory_folder() as folder:
+        plain, copied = qdrant_local(folder), qdrant_local_flat(folder)
+        await plain.open()
+        index, survivor = Index(plain), Index(copied)
+        await index.create_view(VIEW)
+        await index.serve_view(VIEW.name)
+        await copied.open()
+        await loaded(copied, VIEW)
+        for number in range(6):
+            await write(survivor, paper(number))
+        client = Lasting.opened[folder]
+        await client.delete("citewell-main-changes", [1, 2, 3, 4, 5, 6])
+        await client.delete("citewell-main-papers", [str(point_id(f"paper-{number:03}")) for number in range(5)])
+        await copied.check()
+        await loaded(copied, VIEW)
+        found = await survivor.search(Search(1, vector(0)))  # the nearest to which were the five
+        assert (found.engine, [each.paper.id for each in found.papers]) == ("faiss-flat", ["paper-005"])
+        await copied.close()
+
+
+def test_the_largest_search_by_words_stays_within_what_the_server_is_told_to_allow() -> None:
+    for limit in (MAX_LIMIT, MAX_LIMIT + 4, 2 * MAX_LIMIT):
+        assert named(Nearest(HYBRID, None, limit)) <= (qdrant_server_module._STRICT.max_query_limit or 0)

@@ -20,7 +20,7 @@ from citewell.index.paper_copy import Form, PaperCopy
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
 from citewell.index.postings import merge
 from citewell.index.rows import answerable
-from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page, Points, Store
+from citewell.index.store import Answers, Changes, ChangesForgottenError, Hit, Kind, Nearest, Page, Points, Store
 from citewell.index.threads import CopyThreads
 from citewell.index.views import Registry, View
 
@@ -32,12 +32,16 @@ class AcceleratedPoints:
     """A view's papers: searches by profile and by words are answered from memory once it is loaded."""
 
     def __init__(self, points: Points, dimension: int, form: Form, threads: int, feed_seconds: float) -> None:
-        self._points, self._form = points, form
+        self._points, self._dimension, self._form = points, dimension, form
         self._copy = PaperCopy(dimension, form)
         self._threads = CopyThreads(1 if form == "gpu" else threads)  # a GPU's resources serve one search at a time
-        self._follower = Follower("papers", points, (PROFILE, TERMS), self._put, feed_seconds)
+        self._follower = Follower("papers", points, (PROFILE, TERMS), self._begin, self._put, feed_seconds)
         self.loaded = self._follower.loaded
         """Set once searches are answered from memory."""
+
+    def _begin(self) -> None:
+        """Searches that are running keep the copy that they began with."""
+        self._copy = PaperCopy(self._dimension, self._form)
 
     async def _put(self, points: Sequence[Point]) -> None:
         await self._threads.run_alone(self._copy.put, points)
@@ -126,10 +130,18 @@ class AcceleratedPoints:
         return await self._points.count(conditions)
 
     async def change_number(self) -> int:
-        return await self._points.change_number()
+        try:
+            return await self._points.change_number()
+        except ChangesForgottenError:  # told once only: the copy must hear of it, whoever asked
+            self._follower.load_again()
+            raise
 
     async def changes(self, after: int) -> Changes:
-        return await self._points.changes(after)
+        try:
+            return await self._points.changes(after)
+        except ChangesForgottenError:
+            self._follower.load_again()
+            raise
 
 
 def _still_admitted(point: Point, query: Nearest) -> bool:
@@ -165,7 +177,8 @@ class AcceleratedStore:
     async def check(self) -> None:
         await self._store.check()
         await self._load_known_views()
-        for papers in self._papers.values():  # also without searches: the store keeps its changes for a while only
+        # Also without searches: the store keeps its changes for a while only. Views may come and go meanwhile.
+        for papers in list(self._papers.values()):
             await papers.follow()
 
     async def registry(self) -> Registry:

@@ -24,10 +24,13 @@ class Follower:
         what: str,
         points: Points,
         parts: tuple[str, ...],
+        begin: Callable[[], None],
         put: Callable[[Sequence[Point]], Awaitable[None]],
         feed_seconds: float,
     ) -> None:
-        self._what, self._points, self._parts, self._put = what, points, parts, put
+        """`begin` empties the copy: it is loaded from the beginning."""
+        self._what, self._points, self._parts, self._begin, self._put = what, points, parts, begin, put
+        self._putting = asyncio.Lock()
         self._feed_seconds = feed_seconds
         self._following, self._number, self._followed = asyncio.Lock(), 0, 0.0
         self.loaded = asyncio.Event()
@@ -40,10 +43,13 @@ class Follower:
             try:
                 # What is written meanwhile is in the feed from here on.
                 number, start, count = await self._points.change_number(), None, 0
+                async with self._putting:
+                    self._begin()  # a restored store may have lost what the copy holds
                 while True:
                     page = await self._points.page(start, _PAGE, vectors=self._parts)
                     if page.points:
-                        await self._put(page.points)
+                        async with self._putting:
+                            await self._put(page.points)
                     count += len(page.points)
                     start = page.next_id
                     if start is None:
@@ -60,13 +66,19 @@ class Follower:
     async def follow(self) -> None:
         """Takes in all that was written until now. Where the feed does not tell, the copy is loaded again."""
         async with self._following:
+            if not self.loaded.is_set():  # being loaded again, with all that was written until now
+                return
             try:
                 changes = await self._points.changes(self._number)
             except ChangesForgottenError:
-                self._load_again()
+                self.load_again()
                 return
             if changes.ids:
-                await self._put(await self._points.read(changes.ids, self._parts))
+                points = await self._points.read(changes.ids, self._parts)
+                async with self._putting:
+                    if not self.loaded.is_set():
+                        return
+                    await self._put(points)
             self._number, self._followed = changes.number, time.monotonic()
 
     async def follow_if_due(self) -> None:
@@ -76,12 +88,13 @@ class Follower:
         try:
             number = await self._points.change_number()
         except ChangesForgottenError:
-            self._load_again()
+            self.load_again()
             return
         if number != self._number:
             await self.follow()
 
-    def _load_again(self) -> None:
+    def load_again(self) -> None:
+        """To be called where the store's changes were forgotten."""
         if self.loaded.is_set():
             telemetry.logger.warning("a copy is loaded again: the store no longer has all changes", of=self._what)
             self.loaded.clear()

@@ -21,8 +21,11 @@ from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Sparse, Vecto
 from citewell.index.store import Answers, Hit, Nearest, Points
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
 
-NAMED = 4
-"""Each part names so many times the limit, and no fewer than LEAST_CANDIDATES, with its score."""
+NAMED, MOST_NAMED = 4, 8_000
+"""Each part names so many times the limit, and no fewer than LEAST_CANDIDATES, with its score.
+
+A Qdrant server in strict mode is told to refuse more than MOST_NAMED.
+"""
 SCORED = 1.5
 """So many times the limit are scored exactly: those that score most by what the engine says of each part."""
 LEAST_CANDIDATES = 200
@@ -74,7 +77,7 @@ async def by_words(points: Points, queries: Sequence[Nearest]) -> Answers:
 
 def named(query: Nearest) -> int:
     """How many candidates each part names."""
-    return max(NAMED * query.limit, LEAST_CANDIDATES)
+    return min(max(NAMED * query.limit, LEAST_CANDIDATES), MOST_NAMED)
 
 
 def to_score(query: Nearest) -> int:

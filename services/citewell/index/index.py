@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from citewell.index import views
 from citewell.index.checks import (
@@ -51,7 +52,7 @@ from citewell.index.queries import (
 )
 from citewell.index.ranking import ranked
 from citewell.index.span_search import SpanWords, best_contexts
-from citewell.index.store import Kind, Nearest, Store
+from citewell.index.store import ChangesForgottenError, Kind, Nearest, Points, Store
 from citewell.index.views import Registry, View
 from citewell.runtime import faults, telemetry
 from citewell.runtime.deadlines import budget
@@ -262,7 +263,7 @@ class Index:
             papers=await papers.count((VISIBLE,)),
             hidden_papers=await papers.count((_HIDDEN,)),
             spans=await spans.count((VISIBLE,)),
-            change_number=await papers.change_number() + await spans.change_number(),
+            change_number=await _change_number(papers) + await _change_number(spans),
             disk_bytes=await self._store.disk_bytes(view),
         )
 
@@ -293,6 +294,12 @@ class Index:
             return {}
         points = await self._store.points(view, kind).read({point_id(key) for key in keys}, vectors)
         return {point.key: point for point in points}
+
+
+async def _change_number(points: Points) -> int:
+    with suppress(ChangesForgottenError):
+        return await points.change_number()
+    return await points.change_number()  # of the feed that replaced the other
 
 
 def _named(name: str) -> str:

@@ -123,7 +123,8 @@ class PaperCopy:
         lexical = self.postings.scores(query.lexical, len(self.rows))
         others = admitted & (lexical > 0)
         others[nearest[0]] = False
-        by_words = _near_the_top(lexical, np.flatnonzero(others), named(query))[: named(query)]
+        by_words = _near_the_top(lexical, np.flatnonzero(others), named(query))
+        by_words = by_words[np.argsort(-lexical[by_words], kind="stable")][: named(query)]
         others[:] = False
         others[by_words] = True
         cosines_of_others = self._dense.nearest(query.vector, len(by_words), others)

@@ -15,6 +15,7 @@ from typing import Any
 
 from qdrant_client import AsyncQdrantClient, models
 
+from citewell.index.hybrid import MOST_NAMED
 from citewell.index.points import CONTENT, INTEGERS, LEXICAL, PAPER_KEYWORDS, PROFILE, SPAN, SPAN_KEYWORDS
 from citewell.index.qdrant_points import ENGINE, OVERSAMPLING, ChangeLog, QdrantPoints, ask
 from citewell.index.store import Kind
@@ -206,8 +207,8 @@ def _int8(*, in_memory: bool) -> models.ScalarQuantization:
 
 _STRICT = models.StrictModeConfig(
     enabled=True,
-    # Twice the largest search and what is added to see ties at its end.
-    max_query_limit=8_000,
+    # Twice the largest search and what is added to see ties at its end; searches by words ask for no more either.
+    max_query_limit=MOST_NAMED,
     unindexed_filtering_retrieve=False,
     unindexed_filtering_update=False,
     search_max_oversampling=OVERSAMPLING,

@@ -92,7 +92,11 @@ class SpanWords:
     def __init__(self, spans: Points, papers: Points, threads: int, feed_seconds: float) -> None:
         self._spans, self._papers = spans, papers
         self._copy, self._threads = SpanCopy(), CopyThreads(threads)
-        self._follower = Follower("spans", spans, (TERMS, SPAN_TERMS), self._put, feed_seconds)
+        self._follower = Follower("spans", spans, (TERMS, SPAN_TERMS), self._begin, self._put, feed_seconds)
+
+    def _begin(self) -> None:
+        """Searches that are running keep the copy that they began with."""
+        self._copy = SpanCopy()
 
     async def _put(self, points: Sequence[Point]) -> None:
         await self._threads.run_alone(self._copy.put, points)
@@ -109,11 +113,12 @@ class SpanWords:
         await self._loaded()
         await self._follower.follow_if_due()
         await self._loaded()
+        copy = self._copy
         width, nearest_width, checked = 2 * search.prefetch, 4 * search.prefetch, dict[str, bool]()
         hits = await self._nearest(search, vector, nearest_width)
         while True:
             nearest = [hit.point.id for hit in hits]
-            found: Candidates = await self._threads.run(self._copy.search, search, width, nearest)
+            found: Candidates = await self._threads.run(copy.search, search, width, nearest)
             cited_ids = {cited for papers in found.citations.values() for cited in papers}
             await self._check(cited_ids, search.filter, checked)
             admitted = {
