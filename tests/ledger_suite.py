@@ -1,4 +1,4 @@
-"""A ledger with all it needs, checked against the plain model: what the ledger's contract tests work on."""
+"""The fixture of the ledger's contract tests: a ledger with encoder, index and projector, and a reference model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WEIGHTS = ProfileWeights(0.8, 0.2)
 
 
 class World:
-    """A ledger with its encoder, its index and its projector, and the model beside it."""
+    """A ledger with its encoder, index and projector, and the reference model that it is compared with."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -54,7 +54,7 @@ class World:
         self.restart_projector()
 
     def restart_projector(self) -> None:
-        """What it knew of the index is gone."""
+        """Restarts the projector. What it cached about the index is lost."""
         self.projector = Projector(self.database, self.ledger.encoders, self.index, lambda: None)
 
     def another_process(self) -> tuple[Database, Ledger]:
@@ -62,7 +62,7 @@ class World:
         return database, Ledger(database, Encoders(self.encoders.__getitem__))
 
     def publish(self, *bodies: Publication | Retraction) -> list[Outcome]:
-        """Applies the events as one batch of partition 0, and expects of each what the model says."""
+        """Applies the events as one batch of partition 0, and checks each outcome against the model."""
         incoming = []
         for body in bodies:
             event = Event(f"event-{self.offset}", body)
@@ -84,7 +84,7 @@ class World:
         return stored_sums(self.database, (encoder or self.encoder).model_hash)
 
     def check(self) -> None:
-        """Sums and counts bit for bit, and the index after projection."""
+        """Compares sums and counts with the model bit for bit. Then projects, and compares the points in the index."""
         assert self.sums() == self.model.sums(self.encoder)
         assert stored_said(self.database) == self.model.said()
         self.project()
@@ -117,7 +117,7 @@ def paper(
     abstract: str = "",
     also: str = "",
 ) -> Publication:
-    """A paper that cites each of these once, in a context of its own."""
+    """A paper that cites each of these papers once, each in its own context."""
     return Publication(
         paper_id,
         revision,

@@ -1,5 +1,6 @@
-"""A ledger's surroundings for tests: an encoder that costs nothing, an index in memory, and the plain model of what the
-ledger should say, written without any of its code but the notions of a publication and a word.
+"""Test doubles around a ledger: a fast encoder, an index in memory, and a reference model of the ledger.
+
+The model is written without the ledger's code. It shares only the definitions of a publication and of a word.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from citewell.scholarly.publications import Event, InvalidPublication, Publicati
 from citewell.scholarly.words import count_terms
 
 Sums = dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]
-"""(cited, citing year) → count, Σs, Σv in Python's own integers."""
+"""(cited, citing year) → count, Σs, Σv as Python integers."""
 
 
 Said = dict[tuple[str, int], dict[int, int]]
@@ -35,7 +36,7 @@ EVERY_YEAR = -1
 
 
 class HashEncoder:
-    """Vectors drawn from a text's hash: different for any two texts, the same on every machine."""
+    """Random vectors seeded by the hash of the text: different for any two texts, the same on every machine."""
 
     max_tokens = 256
     runtime = "hash"
@@ -58,12 +59,12 @@ class HashEncoder:
         return np.random.default_rng(list(seed)).standard_normal(self.dimension).astype(np.float32)
 
     def fixed(self, text: str) -> tuple[int, ...]:
-        """The vector in 24 binary digits, rounded half to even."""
+        """The vector in fixed point with 24 binary digits, rounded half to even."""
         return tuple(round(Fraction(float(value)) * 2**24) for value in self.vector(text))
 
 
 class MemoryIndex:
-    """An `IndexWriter` that keeps points in dictionaries, by the rules a store must keep."""
+    """An `IndexWriter` that keeps points in dictionaries. It follows the version rules of the real stores."""
 
     def __init__(self) -> None:
         self.views: dict[str, View] = {}
@@ -73,7 +74,7 @@ class MemoryIndex:
         self.changes = 0
 
     def lose_everything(self) -> None:
-        """The volume is gone."""
+        """Deletes everything, as the loss of the index's volume would."""
         self.__init__()  # type: ignore[misc]
 
     async def holdings(self) -> Holdings:
@@ -128,7 +129,7 @@ class MemoryIndex:
 
 
 class LosingIndex:
-    """Wraps an index. With `lose_answers`, a write succeeds but its answer is lost."""
+    """Wraps an index. With `lose_answers`, writes succeed but their answers are lost."""
 
     def __init__(self, index: IndexWriter) -> None:
         self._index = index
@@ -159,7 +160,7 @@ class LosingIndex:
 
 @dataclass
 class ModelPaper:
-    """What was published about one paper."""
+    """All that was published about one paper."""
 
     revision: int = 0
     content: str = ""
@@ -169,14 +170,14 @@ class ModelPaper:
 
 @dataclass
 class LedgerModel:
-    """The expected ledger: it stores the events' content and computes everything else from it on demand."""
+    """The reference model. It stores the content of the events and computes everything else from it on demand."""
 
     papers: dict[str, ModelPaper] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
-    """event id → its first outcome, or APPLIED where a dead one was applied after all."""
+    """event id → its first outcome. A later APPLIED overwrites DEAD."""
 
     def deliver(self, event: Event) -> str:
-        """What applying the event should do. A dead one is recorded by `bury`."""
+        """The expected outcome of applying the event. Dead events are recorded by `bury`."""
         body = event.body
         try:
             validate(body)
@@ -205,11 +206,11 @@ class LedgerModel:
         self.outcomes.setdefault(event_id, "DEAD")
 
     def published(self) -> dict[str, Publication]:
-        """The newest publication of every paper, retracted ones too."""
+        """The newest publication of every paper, including retracted ones."""
         return {key: paper.publication for key, paper in self.papers.items() if paper.publication}
 
     def meaning(self, source: str) -> str:
-        """The paper that an id in a reference list stands for."""
+        """The paper that an id in a reference list means."""
         published = self.published()
         if source in published:
             return source
@@ -221,7 +222,7 @@ class LedgerModel:
         return min(claimants, default=source)
 
     def citations(self) -> dict[tuple[str, str], set[str]]:
-        """(citing, cited) → the distinct contexts in which it does."""
+        """(citing, cited) → the distinct contexts of the citation."""
         found: dict[tuple[str, str], set[str]] = {}
         for citing, publication in self.published().items():
             if not self.papers[citing].retracted:
@@ -230,7 +231,7 @@ class LedgerModel:
         return found
 
     def sums(self, encoder: HashEncoder) -> Sums:
-        """The sums, added up from nothing."""
+        """The sums, computed from all citations."""
         published = self.published()
         zero = (0,) * encoder.dimension
         found: Sums = {}
@@ -247,7 +248,7 @@ class LedgerModel:
         return found
 
     def profile(self, encoder: HashEncoder, paper_id: str, alpha: float, beta: float) -> NDArray[np.float64]:
-        """v̂_i by eq. 3 as it is printed."""
+        """v̂_i, computed by eq. 3 literally."""
         publication = self.published()[paper_id]
         vector = np.array(encoder.fixed(encoder.paper_text(publication.title, publication.abstract))) / 2**24
         groups = [group for (cited, _), group in self.sums(encoder).items() if cited == paper_id]
@@ -257,7 +258,7 @@ class LedgerModel:
         return vector
 
     def said(self) -> Said:
-        """What citing contexts say, counted from nothing."""
+        """Term counts of the citing contexts, computed from all citations."""
         published = self.published()
         found: defaultdict[tuple[str, int], Counter[int]] = defaultdict(Counter)
         for (citing, cited), contexts in self.citations().items():
@@ -267,7 +268,7 @@ class LedgerModel:
         return {group: dict(counts) for group, counts in found.items() if counts}
 
     def bag(self, paper_id: str, title: float, abstract: float, contexts: float) -> dict[int, float]:
-        """Every word of a paper's public profile with its weighted count."""
+        """The weighted count of every term in a paper's public profile."""
         publication, bag = self.published()[paper_id], defaultdict[int, float](float)
         fields = (
             (title, count_terms(publication.title)),
@@ -301,7 +302,7 @@ def stored_sums(database: Database, model: str) -> Sums:
     with database.reading() as connection:
         return {
             (row.cited, row.year): (
-                int(row._mapping["count"]),  # a row has a method of that name
+                int(row._mapping["count"]),  # row.count is a method
                 tuple(np.frombuffer(row.contexts, "<i8").tolist()),
                 tuple(np.frombuffer(row.contents, "<i8").tolist()),
             )
@@ -310,7 +311,7 @@ def stored_sums(database: Database, model: str) -> Sums:
 
 
 def check_words(model: LedgerModel, point: PaperPoint, view: View) -> None:
-    """The point's bag of words is the model's, bit for bit."""
+    """Checks that the point's bag of words equals the model's bit for bit."""
     assert view.form.words
     fields = view.form.words.fields
     bag = model.bag(point.paper.id, fields.title, fields.abstract, fields.contexts)
@@ -319,7 +320,7 @@ def check_words(model: LedgerModel, point: PaperPoint, view: View) -> None:
 
 
 def stored_said(database: Database) -> Said:
-    """What the runs of each group come to."""
+    """The sum of the runs of each group."""
     found: defaultdict[tuple[str, int], Counter[int]] = defaultdict(Counter)
     with database.reading() as connection:
         for row in connection.execute(sa.select(schema.said_terms)):

@@ -1,4 +1,4 @@
-"""What the ledger promises of events, on every database it runs on."""
+"""Contract tests: how the ledger applies events, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_call_that_runs_out_of_time_stops_and_goes_on_where_it_was(
     encode = world.encoder.encode
 
     def slow(texts: Sequence[str]) -> NDArray[np.float32]:
-        while world.encoder.encoded and deadlines.remaining() > 0:  # the second piece takes all the time there is
+        while world.encoder.encoded and deadlines.remaining() > 0:  # the second piece uses up the deadline
             pass
         return encode(texts)
 
@@ -105,7 +105,7 @@ def test_a_call_that_runs_out_of_time_stops_and_goes_on_where_it_was(
 def test_citations_move_the_cited_profile(world: World) -> None:
     assert world.publish(paper("a"), paper("b", "a", "late"), paper("c", "a")) == [Outcome.APPLIED] * 3
     world.check()
-    world.publish(paper("late"))  # a stub that had been cited before it came
+    world.publish(paper("late"))  # "late" was cited before it was published, so it was a stub
     world.check()
 
 
@@ -328,7 +328,7 @@ def test_as_of_counts_earlier_citing_papers_only(world: World) -> None:
 
 
 def test_processes_apply_at_once_without_deadlock_or_lost_update(world: World) -> None:
-    """Four processes feed revisions of papers that cite each other, some under other ids."""
+    """Four processes apply revisions of papers that cite each other, some by external ids."""
     ids = [f"p{number}" for number in range(6)]
     barrier = threading.Barrier(4)
     processes = [world.another_process() for _ in range(4)]
@@ -358,7 +358,7 @@ def test_processes_apply_at_once_without_deadlock_or_lost_update(world: World) -
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     world = World(f"sqlite:///{tmp_path}/ledger.sqlite")
     world.publish(paper("a"))
-    with world.database.writing() as connection:  # the pool has this one connection
+    with world.database.writing() as connection:  # the limit is per connection, and the pool has only this one
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
     bodies = [paper(f"p{number}", "a", abstract="long " * 2000) for number in range(20)]

@@ -1,4 +1,4 @@
-"""What the ledger's views promise, on every database it runs on: filled, switched, projected, restored, repaired."""
+"""Contract tests: filling, switching, projecting, restoring and repairing views, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_other_weights_re_encode_nothing(world: World) -> None:
     switched = try_switch(world.database, view.name)
     assert switched is not None
     world.check()
-    assert sum(world.encoder.encoded.values()) == encoded + 2  # the new paper's own
+    assert sum(world.encoder.encoded.values()) == encoded + 2  # the texts of the new paper
     retire_view(world.database, switched[1])
     forget_view(world.database, switched[1])
     world.check()
@@ -76,7 +76,7 @@ def test_the_number_of_views_is_limited_and_the_error_names_them(world: World) -
     assert raised.value.reason == "TOO_MANY_VIEWS"
     retire_view(world.database, first.name)
     forget_view(world.database, first.name)
-    forget_view(world.database, first.name)  # two processes may end the same view
+    forget_view(world.database, first.name)  # two processes may drop the same view
     rebuild(0.3)
 
 
@@ -85,7 +85,7 @@ def test_the_settings_weights_take_over_as_often_as_they_change(world: World) ->
     for weights in (ProfileWeights(0.1, 0.9), WEIGHTS, ProfileWeights(0.1, 0.9)):
         open_ledger(world.database, world.encoder, weights)
         world.project()
-        asyncio.run(world.projector.step())  # the turn in which a complete view takes over
+        asyncio.run(world.projector.step())  # this step switches to the complete view
         with world.database.reading() as connection:
             assert serving_view(connection).weights == weights
         world.check()
@@ -133,7 +133,7 @@ def test_events_do_not_wait_for_the_missing_encoder_of_a_view_that_is_not_served
             fill()
             world.project()
         there, world.ledger.encoders = world.ledger.encoders, Encoders(load)
-        world.publish(paper(f"c{complete}", "a"), paper("b", "a", revision=2 + complete))  # "zz" is cited no more
+        world.publish(paper(f"c{complete}", "a"), paper("b", "a", revision=2 + complete))  # drops "zz"
         world.check()
         with pytest.raises(FailedPrecondition, match="folder is gone"):
             fill()
@@ -190,14 +190,14 @@ def test_after_a_restore_nothing_is_searchable_that_the_index_does_not_answer(wo
     world.publish(paper("b"))
 
     def answered(name: str) -> bool:
-        """Whether a search in the view that queries are sent to now can find the paper."""
+        """Whether a search in the serving view finds the paper."""
         with world.database.reading() as connection:
             return name in shown_papers(world.index.papers[serving_view(connection).name].values())
 
     assert not answered("b")
     assert not world.ledger.event_state("event-1").searchable
     world.project()
-    asyncio.run(world.projector.step())  # the turn in which the index hears which view is served
+    asyncio.run(world.projector.step())  # this step tells the index which view is served
     assert answered("b")
     assert world.ledger.event_state("event-1").searchable
 
@@ -207,7 +207,7 @@ def test_what_takes_over_after_a_restore_cannot_be_retired(world: World) -> None
     adopt_restored(world.database)
     with world.database.reading() as connection:
         (adopting,) = (view.name for view in read_views(connection) if view.projected)
-    other = start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9))  # waits to be switched to
+    other = start_rebuild(world.database, world.encoder, ProfileWeights(0.1, 0.9))  # not served by itself
     with pytest.raises(FailedPrecondition, match="only one to take over"):
         retire_view(world.database, adopting)
     retire_view(world.database, other.name)
@@ -217,7 +217,7 @@ def test_what_takes_over_after_a_restore_cannot_be_retired(world: World) -> None
 
 
 def looked(world: World) -> int:
-    """A look by a process that just started; how many objects are marked after it."""
+    """Compares the index with the ledger as a new process does. Returns the number of marked objects afterwards."""
     projector = Projector(world.database, world.ledger.encoders, world.index, lambda: None)
     asyncio.run(projector.index_views.look())
     with world.database.reading() as connection:
@@ -253,7 +253,7 @@ def test_a_view_with_fewer_points_than_were_written_is_filled_again(world: World
     assert looked(world) == 0
     papers, spans = world.index.papers[world.index.serving], world.index.spans[world.index.serving]
     del papers["a"]
-    assert looked(world) == 6  # two of the four papers cited somebody at some time
+    assert looked(world) == 6  # four papers, and the spans of the two that cite or once cited another
     world.check()
     assert looked(world) == 0
     del spans[next(key for key, span in spans.items() if not span.hidden)]
@@ -269,7 +269,7 @@ def test_fewer_points_are_noticed_while_running(world: World) -> None:
     world.publish(paper("c"))
     world.project()
     asyncio.run(views.look())
-    del world.index.papers[world.index.serving]["a"]  # an older copy of the index was put in its place
+    del world.index.papers[world.index.serving]["a"]  # as if an older copy of the index was restored
     asyncio.run(views.look())
     world.check()
 
@@ -283,7 +283,7 @@ def test_views_of_an_older_epoch_are_dropped_when_they_are_replaced(world: World
     adopt_restored(world.database)
     asyncio.run(world.projector.index_views.look())
     assert other.name not in world.index.views
-    assert before in world.index.views  # it is served until the new one is complete
+    assert before in world.index.views  # the old view is served until the new one is complete
     world.project()
     asyncio.run(world.projector.step())
     asyncio.run(world.projector.index_views.look())
@@ -346,7 +346,7 @@ def test_the_doctor_asks_for_no_span_that_was_gone_before_its_model_came(world: 
         pass
     world.project()
     assert try_switch(world.database, view.name) is not None
-    world.publish(replace(paper("b"), masked_contexts=said))  # only now the text has a vector of the new model
+    world.publish(replace(paper("b"), masked_contexts=said))  # only this encodes the text with the new model
     world.project()
     assert asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=False)).faults == []
 
@@ -356,7 +356,7 @@ def test_papers_do_not_wait_behind_ever_newer_ones(world: World, monkeypatch: py
     world.publish(paper("m"))
     asyncio.run(world.projector.step())
     world.publish(paper("a"))
-    for number in range(3):  # what comes sorts behind what was projected last
+    for number in range(3):  # the new ids sort after those projected last
         world.publish(*(paper(f"n{number}-{each}") for each in range(3)))
         asyncio.run(world.projector.step())
     assert world.ledger.event_state("event-1").searchable
@@ -382,7 +382,7 @@ def test_one_batch_is_read_while_another_is_written(world: World, monkeypatch: p
         await begun.wait()
         world.publish(paper("a", revision=2))
         assert await world.projector.step() == 2
-        assert await world.projector.step() == 0  # what is in hand is not taken again
+        assert await world.projector.step() == 0  # objects that another step is projecting are left out
         let_go.set()
         await first
 

@@ -1,4 +1,4 @@
-"""The lexical public profile in the ledger, on every database it runs on: counts, statistics, scores, upgrades."""
+"""Contract tests: word counts, statistics, lexical scores and upgrades of the ledger, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def test_statistics_are_made_anew_when_they_have_drifted(world: World, monkeypat
     world.publish(*(paper(f"p{number}") for number in range(5)))
     assert refresh_step(world.database)
     first = statistics_of(world)
-    world.publish(Retraction("p0", 2), paper("p0", revision=3))  # as many as before
+    world.publish(Retraction("p0", 2), paper("p0", revision=3))  # the totals are as before
     assert not refresh_step(world.database)
     world.publish(*(paper(f"q{number}") for number in range(15)))
     assert refresh_step(world.database)
     second = statistics_of(world)
     assert second.version != first.version
     world.publish(paper("r0"), paper("r1"))
-    assert not refresh_step(world.database)  # 10 % are not more than 10 %
+    assert not refresh_step(world.database)  # exactly 10 % is not yet drift
     world.publish(paper("r2"))
     assert refresh_step(world.database)
 
@@ -160,7 +160,7 @@ def test_statistics_go_with_the_weights_of_fields(world: World) -> None:
     assert found.version != statistics_of(world).version
     world.project()
     asyncio.run(world.projector.step())
-    world.check()  # the view of the new weights serves
+    world.check()  # checks the new view, which is served now
 
 
 def test_scores_by_words_are_those_of_the_model(world: World) -> None:
@@ -199,7 +199,7 @@ def test_scores_by_words_are_those_of_the_model(world: World) -> None:
 
 def test_the_lab_and_the_service_score_alike(world: World, tmp_path: Path) -> None:
     papers, contexts, splits = invented()
-    contexts += [dict(context, id=f"again-{context['id']}") for context in contexts[:9]]  # said twice in one paper
+    contexts += [dict(context, id=f"again-{context['id']}") for context in contexts[:9]]  # repeated in one paper
     data = read_dataset(write_lines(tmp_path, papers, contexts, splits))
     known = data.contexts.of_split("train")
     train = set(splits["train"])
@@ -259,7 +259,7 @@ def test_the_doctor_finds_and_repairs_words(world: World) -> None:
 
 
 def as_of_0001(world: World) -> None:
-    """Leaves the ledger and the index as citewell with schema 0001 would have."""
+    """Turns the ledger and the index into those of a citewell with schema 0001."""
     world.database.migrate("0001")
     for name, view in world.index.views.items():
         world.index.views[name] = replace(view, form=OLD_FORM)
@@ -277,12 +277,12 @@ def test_an_older_ledger_is_counted_while_events_go_on(world: World, monkeypatch
     world.database, world.ledger = world.another_process()
     old = open_ledger(world.database, world.encoder, WEIGHTS)
     assert (old.form, old.words, old.serving) == (OLD_FORM, None, True)
-    open_ledger(world.database, world.encoder, WEIGHTS)  # a restart in between starts no third view
+    open_ledger(world.database, world.encoder, WEIGHTS)  # a restart meanwhile registers no third view
     with world.database.reading() as connection:
         assert [view.form for view in read_views(connection)] == [OLD_FORM, PointForm()]
     world.restart_projector()
     world.publish(paper("early", "p0", "p1"))
-    world.project()  # the old view is kept up meanwhile, and holds no words
+    world.project()  # the old view is still projected, without words
     point = world.index.papers[old.name]["early"]
     assert (len(point.terms), point.length) == (0, 0.0)
     steps = 0
@@ -295,7 +295,7 @@ def test_an_older_ledger_is_counted_while_events_go_on(world: World, monkeypatch
         assert steps < 50
     assert steps > 6
     world.project()
-    asyncio.run(world.projector.step())  # the turn in which the new view takes over
+    asyncio.run(world.projector.step())  # this step switches to the new view
     world.check()
     with world.database.reading() as connection:
         assert serving_view(connection).form == PointForm()
@@ -353,7 +353,7 @@ PAPERS = st.lists(
 def test_nothing_dated_t_or_later_moves_a_score(
     tmp_path_factory: pytest.TempPathFactory, publications: list[Publication], date: str
 ) -> None:
-    """KNOWLEDGE: all that was published before t scores the same whether or not the rest was published."""
+    """KNOWLEDGE: scores as of t of papers published before t do not depend on publications of t or later."""
     as_of = PartialDate.parse(date)
     earlier = [each for each in publications if 0 < each.published.last_day() < as_of.first_day()]
     told: list[dict[str, tuple[float, float]]] = []

@@ -1,4 +1,4 @@
-"""A caller as any other back end would be: plain gRPC, the shipped service config, deadlines."""
+"""A client such as any other back end would use: plain gRPC with the shipped service config and deadlines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Client:
         return self.recommender.Recommend(request, timeout=seconds)
 
     def publish(self, body: Publication | Retraction, request_id: str = "") -> ingestion_pb2.PublishResponse:
-        """Accepted into the log."""
+        """Publishes a publication or retraction. The event is in the log when this returns."""
         if isinstance(body, Publication):
             request = ingestion_pb2.PublishRequest(publication=publication_to_message(body), request_id=request_id)
         else:
@@ -61,14 +61,14 @@ class Client:
         return self.ingestion.Publish(request, timeout=DEADLINE)
 
     def settled(self, token: str, seconds: float = DEADLINE) -> ingestion_pb2.GetPublicationStatusResponse:
-        """What became of an event, once it is in every answer or dead."""
+        """Waits until an event is searchable or dead, and returns its status."""
         request = ingestion_pb2.GetPublicationStatusRequest(token=token, wait=True)
         return self.ingestion.GetPublicationStatus(request, timeout=seconds, wait_for_ready=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a failed call told."""
+    """The error details of a failed call."""
 
     code: str
     reason: str

@@ -1,4 +1,4 @@
-"""Five processes over an invented world, once embedded and once on Kafka and PostgreSQL."""
+"""Five processes with synthetic papers, once with embedded stores and once on Kafka and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.e2e.client import Client
 PAPERS = 300
 SEED = 7
 
-# Small pauses instead of patient ones: the tests wait for recoveries.
+# Short pauses between retries, because the tests wait for recoveries.
 _IMPATIENT = {
     "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "1",
     "CITEWELL_RECOMMENDER__BREAKER_REST_SECONDS": "0.5",
@@ -30,19 +30,19 @@ _IMPATIENT = {
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Five services that serve, their client, and the world they were told."""
+    """Five running services, a client, and the synthetic papers that were published to them."""
 
     stack: Stack
     client: Client
     publications: dict[str, Publication]
     said_of: dict[str, dict[str, tuple[str, ...]]]
-    """For every cited paper, who cites it in which contexts."""
+    """cited paper → citing paper → contexts."""
     queries: tuple[Asked, ...]
 
 
 @pytest.fixture(scope="session", params=["embedded", "cluster"])
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The services with every paper of the world searchable."""
+    """The services, when all synthetic papers are searchable."""
     folder = tmp_path_factory.mktemp(request.param)
     settings = dict(_IMPATIENT)
     if request.param == "cluster":
@@ -65,7 +65,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Settings of the log and the ledger on real servers."""
+    """Settings that put the log on Kafka and the ledger on PostgreSQL."""
     broker, database = request.getfixturevalue("kafka_broker"), request.getfixturevalue("postgres_server")
     from tests.servers.kafka_topics import fresh_topics
 
@@ -100,7 +100,7 @@ def publish(client: Client, publications: list[Publication]) -> None:
 
 
 def before(date: str) -> messages.Options:
-    """Options of a query that must not see that day."""
+    """Options whose filter excludes papers published on that day or later."""
 
     options = messages.Options(rerank=False)
     options.filter.published_before.CopyFrom(date_to_message(PartialDate.parse(date)))
@@ -109,5 +109,5 @@ def before(date: str) -> messages.Options:
 
 @pytest.fixture
 def data(running: Running) -> Path:
-    """The folder that commands are given."""
+    """The data folder for commands."""
     return running.stack.data

@@ -1,4 +1,4 @@
-"""What callers get: answers with their reasons, filters that hold, the same ranking every time."""
+"""Answers as callers get them: their evidence, their filters, and that rankings are reproducible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_item_says_why(running: Running) -> None:
         assert item.prior == pytest.approx(0.95**retrieval.rank)
         assert item.score == item.stages[-1].score
         assert item.paper.title == running.publications[item.paper.id].title
-        assert not item.paper.abstract  # the BASIC view
+        assert not item.paper.abstract  # the BASIC view has no abstracts
         said = running.said_of.get(item.paper.id, {})
         assert item.in_degree == len(said)
         assert bool(item.evidence) == bool(said)
@@ -202,7 +202,7 @@ def test_papers_are_found_by_id_and_listed_page_by_page(running: Running) -> Non
 
 
 def test_asked_contexts_are_held_out(running: Running) -> None:
-    """The world of these tests: enough queries, and none of their contexts is known."""
+    """Checks the test data: there are enough queries, and their contexts were not published."""
     assert len(running.queries) >= 20
     known = {text for said in running.said_of.values() for texts in said.values() for text in texts}
     assert all(asked.query.context not in known for asked in running.queries)

@@ -44,7 +44,7 @@ def day(year: int, month: int = 0, day_of_month: int = 0) -> paper_pb2.PartialDa
     return paper_pb2.PartialDate(year=year, month=month, day=day_of_month)
 
 
-# name: (call, code, reason, field, what the message says)
+# name: (call, code, reason, field, part of the message)
 TABLE: dict[str, tuple[tuple[str, Message], str, str, str, str]] = {
     "empty query": (recommend(""), "INVALID_ARGUMENT", "EMPTY_QUERY", "query", "a context, a title or an abstract"),
     "blank query": (recommend("", " \n"), "INVALID_ARGUMENT", "EMPTY_QUERY", "query", "a context"),
@@ -238,7 +238,7 @@ def test_a_wrong_field_is_named_with_its_value(running: Running, name: str) -> N
     assert refusal.reason == reason or not reason, refusal
     assert says in refusal.message
     assert refusal.infos == 1
-    assert len(refusal.message) < 400  # nobody's whole draft
+    assert len(refusal.message) < 400  # the message must not repeat the whole draft
     print(f"{name}: {method} -> {refusal.code} {refusal.reason}: {refusal.message}")
 
 
@@ -258,4 +258,4 @@ def test_a_context_longer_than_the_window_is_cut_around_its_marker(running: Runn
     answer = running.client.recommend(long, messages.Options(rerank=False))
     assert [each.reason for each in answer.degraded] == ["CONTEXT_CUT"]
     plain = {item.paper.id for item in running.client.recommend(asked, messages.Options(rerank=False)).items}
-    assert plain & {item.paper.id for item in answer.items}  # what stands around the marker still decides
+    assert plain & {item.paper.id for item in answer.items}  # the words near the marker still decide

@@ -26,7 +26,7 @@ BUF = ROOT / ".cache" / "buf" / "node_modules" / ".bin" / "buf"
 
 
 def citewell(*arguments: str, stdin: str = "", seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """One command, as a person would call it."""
+    """Runs one command in a process, as a user would."""
     return subprocess.run(
         [sys.executable, "-m", "citewell.cli", *arguments],
         input=stdin,

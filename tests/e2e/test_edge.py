@@ -1,4 +1,4 @@
-"""The HTTP edge as browsers and scripts meet it."""
+"""The HTTP gateway as browsers and scripts use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language server as an editor meets it: over pipes, with a real recommender behind it."""
+"""The language server as an editor uses it: over pipes, with a real recommender behind it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.e2e.conftest import Running
 
 @pytest_asyncio.fixture
 async def editor(running: Running, tmp_path: Path) -> AsyncIterator[LanguageClient]:
-    """An editor without a window; edits that the server asks for are kept in `edits`."""
+    """A headless editor. It stores the edits that the server requests in `edits`."""
     client = make_test_lsp_client()
     client.edits = []
 
@@ -30,7 +30,7 @@ async def editor(running: Running, tmp_path: Path) -> AsyncIterator[LanguageClie
         return lsp.ApplyWorkspaceEditResult(applied=True)
 
     address = running.stack.addresses["recommender"]
-    # Patient: what is tested here is what it answers; how fast a busy test machine is, is not.
+    # A long timeout: this tests the answers, not the speed of a busy machine.
     arguments = ["-m", "citewell.cli", "lsp", "--address", address, "--no-rerank", "--timeout", "20"]
     await client.start_io(sys.executable, *arguments)
     await client.initialize_session(
@@ -72,7 +72,7 @@ async def test_a_citation_is_completed_explained_and_put_into_the_bibliography(
     assert isinstance(first.text_edit, lsp.TextEdit)
     assert isinstance(first.documentation, lsp.MarkupContent)
     assert str(first.detail) in first.documentation.value
-    # The editor writes the key, and asks what it is.
+    # The user writes the key; the editor asks for hover text on it.
     written = text.replace("|", first.label)
     editor.text_document_did_change(
         lsp.DidChangeTextDocumentParams(
@@ -93,7 +93,7 @@ async def test_a_citation_is_completed_explained_and_put_into_the_bibliography(
     assert isinstance(action, lsp.CodeAction)
     assert action.title == f"Add {first.label} to refs.bib"
     assert _added(action.edit, tmp_path) == [(first.label, first.detail)]
-    # Accepting a completion does the same by a command.
+    # Accepting a completion adds the entry through a command.
     command = first.command
     assert isinstance(command, lsp.Command)
     await editor.workspace_execute_command_async(lsp.ExecuteCommandParams(command.command, command.arguments))

@@ -1,4 +1,4 @@
-"""What is lost when a service is lost, stopped or slow: as little as can be, within the deadline, and not for long."""
+"""Answers while a service is dead, frozen or slow: as complete as possible, in time, and soon complete again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _killed(running: Running, service: str) -> Iterator[None]:
 
 @contextmanager
 def _frozen(running: Running, service: str) -> Iterator[None]:
-    """The process answers nothing, but its connections stay."""
+    """Freezes the process with SIGSTOP: it answers nothing, but its connections stay open."""
     pid = running.stack.processes[service].pid
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -150,7 +150,7 @@ def test_an_index_that_lost_its_data_says_so_and_fills_itself_again(running: Run
         if "INDEX_INCOMPLETE" in _reasons(answer):
             told.add("INDEX_INCOMPLETE")
             return False
-        # Whatever does not say that it is incomplete is complete.
+        # An answer without a partial reason must be complete.
         assert [(item.paper.id, item.score, item.in_degree) for item in answer.items] == before
         return True
 

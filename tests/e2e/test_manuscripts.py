@@ -1,4 +1,4 @@
-"""Whole drafts: each open place answered as it is ready, what cannot be read told by line."""
+"""Whole manuscripts: results are streamed as they are ready, and unreadable places are reported by line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_caller_that_leaves_ends_the_work(running: Running) -> None:
     assert next(stream).outline.places == 200
     assert next(stream).result.HasField("response")
     stream.cancel()
-    # Were the other places still being answered, this one would wait for a place among them.
+    # The cancelled call must not compute its other places any more: this query would have to queue behind them.
     answer = running.client.recommend(running.queries[0].query, messages.Options(rerank=False), seconds=5)
     assert answer.items
 
@@ -113,7 +113,7 @@ def test_the_command_writes_a_draft_whose_places_are_cited(running: Running, tmp
     written = (out / "draft.tex").read_text()
     assert "\\cite{?}" not in written
     assert "\\bibliography{refs,citewell}" in written
-    # What was written is a draft without open places: its own bibliography and the new one define every key.
+    # The written draft has no open places. The old and the new bibliography together define every key.
     files = {path.name: path.read_bytes() for path in out.iterdir()}
     again = read_files(files)
     assert not again.places

@@ -1,4 +1,4 @@
-"""What is published changes the answers: exactly once, and at the latest when its watermark is asked for."""
+"""Publications change the answers exactly once, and are visible to a query that asks for their watermark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fresh installation does: the model that ships reads the best candidates of every answer."""
+"""The default installation: the packaged model reranks the best candidates of every answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEPTH = 20
 
 
 def _orders(answer: messages.RecommendResponse) -> list[list[str]]:
-    """The papers by each stage that has an opinion of them."""
+    """The papers in the order of each stage that scored them."""
     by_stage = {
         stage: sorted((one.rank, item.paper.id) for item in answer.items for one in item.stages if one.stage == stage)
         for stage in ("retrieval", "rerank")

@@ -1,4 +1,4 @@
-"""`citewell evaluate served`: five processes are loaded with the lab's vectors, and their answers are the lab's."""
+"""`citewell evaluate served`: five processes are loaded with the lab's vectors, and must answer as the lab does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def told(stack: Stack, data: Path, cache: Path) -> Result:
-    """What the command says of services that it loads itself."""
+    """The output of the command for services that it loads itself."""
     addresses = ["--recommender", stack.addresses["recommender"], "--profiler", stack.addresses["profiler"]]
     arguments = ["served", str(data), "--mode", "inductive", "--split", "test", "--cache", str(cache), *addresses]
     arguments += ["--strategy", "profile", "--in-flight", "2", "--timed", "4", "--json", str(cache / "served.json")]
@@ -60,7 +60,7 @@ def test_what_is_served_is_what_the_lab_ranks(told: Result, cache: Path) -> None
     stated = json.loads((cache / "served.json").read_text())
     assert stated["agreement"]["equivalent"] == stated["agreement"]["queries"] > 50
     assert stated["degraded"] == {}
-    # The model reorders: were both orders one, nothing would have been reranked.
+    # The model changes the order. Equal values would mean that nothing was reranked.
     assert stated["figures"]["answers"]["MRR"] != stated["figures"]["retrieval"]["MRR"]
     assert stated["figures"]["answers"]["MRR"]["mean"] > 0
     assert set(stated["seconds"]) == {"asked", "1", "4"}
@@ -68,7 +68,7 @@ def test_what_is_served_is_what_the_lab_ranks(told: Result, cache: Path) -> None
 
 @pytest.mark.usefixtures("told")
 async def test_a_lab_that_ranks_otherwise_is_found_different(stack: Stack, data: Path, cache: Path) -> None:
-    """The comparison can fail: the lab is asked for another system than the services'."""
+    """Shows that the comparison can fail: the lab evaluates another system than the services run."""
     experiment = prepare(data, "test", Mode.INDUCTIVE, Encoding(), cache, lambda *_: None)
     queries = experiment.task.queries[:20]
     asking = Asking("profile", rerank=False)

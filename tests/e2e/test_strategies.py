@@ -1,4 +1,4 @@
-"""Every strategy over five services: where its order comes from, and what its items say of it."""
+"""Every strategy over five services: its order, and the scores and evidence of its items."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_items_of_profile_count_no_words(running: Running) -> None:
 
 
 def _supports(running: Running, paper_id: str, span: str) -> int:
-    """How many papers cite a paper for a span."""
+    """The number of papers that cite a paper for a span."""
     told = " ".join(span.lower().split())
     return sum(
         any(" ".join(spans(text)[0].of(text).lower().split()) == told for text in texts)

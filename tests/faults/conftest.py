@@ -1,4 +1,4 @@
-"""Which fault tests belong to the long suite alone."""
+"""Selects the fault tests that run with --long only."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ import pytest
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Growth of one per cent cannot be told from noise in the time a short run has."""
+    """A short run cannot tell a growth of one per cent from noise, so memory is tested in long runs only."""
     return True if collection_path.name == "test_memory.py" and not config.getoption("long") else None

@@ -1,4 +1,4 @@
-"""Events for fault tests, their publisher, and what must be seen afterwards."""
+"""Generates events for fault tests, publishes them, and checks their effects."""
 
 import random
 import time
@@ -23,7 +23,7 @@ PATIENCE = 90.0
 
 @dataclass
 class Publisher:
-    """Publishes one event after the other; repeats those whose acknowledgement did not come, as publishers do."""
+    """Publishes one event after the other. Repeats events whose acknowledgement was lost, as real publishers do."""
 
     client: Client
     acknowledged: list[ingestion_pb2.PublishResponse] = field(default_factory=list)
@@ -73,13 +73,13 @@ def bodies_of(draw: random.Random, name: str) -> list[Publication | Retraction]:
             case _:
                 newest[paper] += draw.randint(1, 2)
                 told.append(publication(paper, newest[paper]))
-    # Whatever was drawn, some can never be applied.
+    # Always add some events that can never be applied, independent of the random draw.
     return [*told, *(Publication(f"{name}/0", max(1, newest[0]), f"Contradiction {number}") for number in range(4))]
 
 
 @dataclass(frozen=True)
 class World:
-    """Everything a client can see; versions only of one test's papers, since they are asked for one by one."""
+    """Everything that a client can see. Versions are read for one test's papers only, because each takes a call."""
 
     papers: dict[str, paper_pb2.Paper]
     versions: dict[str, int]
@@ -118,9 +118,9 @@ def dead_letters(client: Client) -> dict[str, str]:
 def check_effects(
     client: Client, acknowledged: list[ingestion_pb2.PublishResponse], bodies: list[Publication | Retraction], name: str
 ) -> None:
-    """Checks that every event took effect or is a dead letter, as a plain model of the rules says."""
+    """Checks against the reference model that every event took effect or is a dead letter."""
     model = LedgerModel()
-    with ThreadPoolExecutor(len(acknowledged)) as askers:  # at the same time: waiting calls share the ledger's reads
+    with ThreadPoolExecutor(len(acknowledged)) as askers:  # concurrent calls share reads
         statuses = list(askers.map(lambda response: client.settled(response.token, seconds=PATIENCE), acknowledged))
     buried = set(dead_letters(client).values())
     for response, body, status in zip(acknowledged, bodies, statuses, strict=True):
@@ -130,8 +130,8 @@ def check_effects(
             assert (status.state, status.outcome) == (ingestion_pb2.PUBLICATION_STATE_DEAD, "REVISION_CONFLICT")
         else:
             assert status.state == ingestion_pb2.PUBLICATION_STATE_SEARCHABLE, status
-            # An event found dead may be applied again before its dead letter is written; by then a newer revision may
-            # have arrived, so that it is superseded instead.
+            # The event was DEAD, but a crash lost this result before the dead letter was written, so it was applied
+            # again. By then a newer revision had arrived, so it is SUPERSEDED instead.
             assert outcome != "DEAD" or status.outcome == "SUPERSEDED"
     seen = World.seen(client, name)
     shown = {key: paper for key, paper in seen.papers.items() if key.startswith(f"{name}/")}

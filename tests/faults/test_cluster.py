@@ -1,6 +1,7 @@
-"""Broker, database, links and workers fail while events come in: P1 and P2 hold, and progress resumes by itself.
+"""Broker, database, connections and workers fail while events come in: P1 and P2 hold, and progress resumes by itself.
 
-Index, profiler and ingestion are processes on a real broker and a real PostgreSQL, behind links that can be spoilt.
+Index, profiler and ingestion are processes on a real broker and a real PostgreSQL. Proxies between them can drop or
+delay traffic.
 """
 
 import asyncio
@@ -38,12 +39,12 @@ SERVICES = ("index", "profiler", "ingestion")
 SESSION_SECONDS = 3.0
 SHORT_OUTAGE_SECONDS, LONG_OUTAGE_SECONDS = 4.0, 60.0
 FULL_SECONDS = 20.0
-"""A full disk refuses from its first moment on, and no pause between attempts is longer than half a second."""
+"""Long enough: a full disk refuses writes at once, and retries are at most half a second apart."""
 
 
 @dataclass
 class Cluster:
-    """The three services, the servers below them, and the links between."""
+    """The three services, the servers they use, and the proxies between them."""
 
     stack: Stack
     broker: KafkaBroker
@@ -54,10 +55,10 @@ class Cluster:
     outage_seconds: float
     more: list[Stack] = field(default_factory=list)
     poisoned: int = 0
-    """Records in the log that are no events."""
+    """Number of records in the log that are not events."""
 
     def start_worker(self, **environment: str) -> Stack:
-        """One more ingestion process in the same group."""
+        """Starts one more ingestion process in the same consumer group."""
         profiler = {"CITEWELL_INGESTION__PROFILER_ADDRESS": self.stack.addresses["profiler"]}
         settings = {**self.stack.settings, **profiler, **environment}
         worker = Stack(self.stack.data.with_name(f"worker-{len(self.more)}"), choose_ports(0), True, settings)
@@ -71,7 +72,7 @@ class Cluster:
             self.more.pop().stop(["ingestion"])
 
     def wait_for_outage(self, at_most: float = math.inf) -> None:
-        """Waits out an outage of a given length: the only place where time alone is waited for."""
+        """Lets an outage last for its configured time, or for `at_most` seconds."""
         time.sleep(min(self.outage_seconds, at_most))
 
 
@@ -93,7 +94,7 @@ def broker_swallowed(cluster: Cluster) -> None:
 
 
 def broker_disk_full(cluster: Cluster) -> None:
-    """A broker that cannot write its only folder ends; publishers are told until the operator has made room."""
+    """The broker exits when its disk is full. Publishing fails until the operator has freed space and restarted it."""
     cluster.broker.fill_disk()
     wait_until(cluster.broker.ended, "the broker gave up", PATIENCE)
     client = Client(cluster.stack.addresses)
@@ -128,7 +129,7 @@ CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON papers EXECUTE FUNCTION full
 
 
 def disks_full(cluster: Cluster) -> None:
-    """First the database refuses in the words it has for a full disk; then the index finds too little space left."""
+    """First the database fails with its error for a full disk; then the index finds too little free space."""
     address = cluster.stack.settings["CITEWELL_PROFILER__LEDGER_URL"].replace("+psycopg", "")
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(_FULL)
@@ -145,7 +146,7 @@ def disks_full(cluster: Cluster) -> None:
 
 
 def index_answers_lost(cluster: Cluster) -> None:
-    """Writes to the index succeed, but their answers do not reach the profiler."""
+    """Writes to the index succeed, but the profiler does not receive the answers."""
     for _ in range(5):
         cluster.index_link.delay(0.2)
         time.sleep(0.3)
@@ -156,7 +157,7 @@ def index_answers_lost(cluster: Cluster) -> None:
 
 
 def workers_scaled(cluster: Cluster) -> None:
-    """One worker, then four, then two; the others are killed without warning."""
+    """One worker, then four, then two. Workers are stopped with SIGKILL."""
     for _ in range(3):
         cluster.start_worker()
     for worker in cluster.more[:2]:
@@ -164,7 +165,7 @@ def workers_scaled(cluster: Cluster) -> None:
 
 
 def worker_oversleeps(cluster: Cluster) -> None:
-    """The first worker is stopped, loses its partitions to another one, and then goes on with its old batch."""
+    """The first worker is paused, loses its partitions to another one, and then resumes with its old batch."""
     cluster.start_worker()
     sleeper = cluster.stack.processes["ingestion"]
     sleeper.send_signal(signal.SIGSTOP)
@@ -172,7 +173,7 @@ def worker_oversleeps(cluster: Cluster) -> None:
     sleeper.send_signal(signal.SIGCONT)
 
 
-# Found by Python at its start; what a process is told of the time is off by so many seconds.
+# A sitecustomize module, which Python imports at start-up. It shifts the clock of the process by CLOCK_SHIFT seconds.
 _WRONG_CLOCK = """
 import datetime, os, time
 shift, true_time = float(os.environ["CLOCK_SHIFT"]), time.time
@@ -198,7 +199,7 @@ _POISON = b"\xff\xffpoison"
 
 
 def poisoned_and_repeated(cluster: Cluster) -> None:
-    """Bytes that are no event lie between the others, and what was delivered comes again in another order."""
+    """The log contains records that are not events, and repeats earlier records in another order."""
 
     async def spoil() -> None:
         log = KafkaLog(cluster.log.model_copy(update={"bootstrap_servers": cluster.broker.address}))
@@ -211,7 +212,7 @@ def poisoned_and_repeated(cluster: Cluster) -> None:
             for record in known[:30]:
                 await log.append(record.key, record.value, record.headers)
                 await log.append("poison", _POISON, {})
-                cluster.poisoned += 1 + (record.value == _POISON)  # it may be an earlier one that comes again
+                cluster.poisoned += 1 + (record.value == _POISON)  # the repeated record may be poison too
         finally:
             await log.stop()
 

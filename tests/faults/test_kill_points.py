@@ -36,7 +36,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def stack(running: Stack) -> Iterator[Stack]:
-    """All three serve before a test, whatever the one before it left behind."""
+    """Restarts the services that the previous test left dead."""
     yield running
     dead = [service for service in SERVICES if running.processes[service].poll() is not None]
     running.start(dead)
@@ -55,7 +55,7 @@ def test_nothing_acknowledged_is_lost(
 ) -> None:
     name = f"{service}-{point}-{seed}"
     draw = random.Random(name)
-    # What comes in while the index restarts is written in one go: there may be no second write to die after.
+    # The profiler writes what arrived during the index's restart in one batch, so there may be no second write.
     visit = 1 if point == "after-index-write" else draw.randint(1, 2)
     _restart(stack, service, {faults.VARIABLE: f"{point}:{visit}"})
     client = Client(stack.addresses)

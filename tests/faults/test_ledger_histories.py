@@ -1,4 +1,4 @@
-"""Random histories of a ledger against the plain model: whatever happens, in whatever order, both say the same."""
+"""Property tests: random histories of events, crashes, restores and views leave a ledger equal to a reference model."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ from tests.ledger_world import (
 
 WEIGHTS = ProfileWeights(0.8, 0.2)
 PARTITIONS = 2
-# Histories wait for the disk most of their time; what a power cut does is not their subject.
+# Keep the files in memory, because syncing a disk would take most of the time. Power cuts have their own tests.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 Place = tuple[int, int]
 Answer = TypeVar("Answer")
 
 
-# Shrinking takes longer than the test: only a person who looks for a fault wants it.
+# Shrinking a failing example takes longer than the test. Turn it on to debug a failure.
 PHASES = tuple(Phase) if os.environ.get("CITEWELL_TEST_SHRINK") else (Phase.explicit, Phase.reuse, Phase.generate)
 
 
 class Crash(BaseException):
-    """The process died here. Not an Exception: nothing may catch it."""
+    """Simulates the death of the process. A BaseException, so that no `except Exception` catches it."""
 
 
 def die() -> None:
@@ -94,7 +94,7 @@ def die() -> None:
 
 @contextmanager
 def at(point: str, action: Callable[[], None]) -> Iterator[None]:
-    """The action happens the first time the point is reached."""
+    """Runs the action when the fault point is reached for the first time."""
 
     def once() -> None:
         faults.actions.pop(point)
@@ -143,7 +143,7 @@ WORKERS, PARTITION, COUNTS = st.integers(0, 1), st.integers(0, PARTITIONS - 1), 
 
 
 class Histories(RuleBasedStateMachine):
-    """A log, two workers and two projectors (each a process of its own), one ledger, one index, and the model."""
+    """A log, two workers and two projectors as separate processes, one ledger, one index, and the reference model."""
 
     template: Path
 
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         self.database = databases[0]
 
     def restart(self, worker: int) -> None:
-        """What a process knew dies with it."""
+        """Restarts a process. Its caches are lost."""
         self.ledgers[worker].database.close()
         database = Database(f"sqlite:///{self.file}")
         ledger = Ledger(database, Encoders(self.encoders.__getitem__))
@@ -190,7 +190,7 @@ class Histories(RuleBasedStateMachine):
         self.projectors[worker] = Projector(database, ledger.encoders, self.index, lambda: None)
         self.database = self.ledgers[0].database
 
-    # What publishers do
+    # Actions of publishers
 
     @rule(bodies=st.lists(BODIES, min_size=1, max_size=6))
     def publish(self, bodies: list[Publication | Retraction]) -> None:
@@ -200,7 +200,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=st.integers(0, 100))
     @precondition(lambda self: any(self.log))
     def publish_again(self, number: int) -> None:
-        """A publisher that got no answer."""
+        """A publisher got no answer and publishes the event again."""
         events = [event for partition in self.log for event in partition]
         self.append(events[number % len(events)])
 
@@ -212,7 +212,7 @@ class Histories(RuleBasedStateMachine):
     def append(self, event: Event) -> None:
         self.log[ord(event.body.paper_id[-1]) % PARTITIONS].append(event)
 
-    # What workers do
+    # Actions of workers
 
     @rule(worker=WORKERS, partition=PARTITION, count=COUNTS)
     def deliver(self, worker: int, partition: int, count: int) -> None:
@@ -241,7 +241,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, partition=PARTITION, counts=st.tuples(st.integers(1, 5), st.integers(1, 5)))
     def deliver_late(self, worker: int, partition: int, counts: tuple[int, int]) -> None:
-        """A worker encodes, sleeps while its partition goes to another, and wakes up."""
+        """A worker pauses after encoding. Another worker takes over its partition, then the first one resumes."""
         late = self.next_places(partition, counts[0])
         with at("after-encode", lambda: self.deliver(1 - worker, partition, counts[1])):
             results = self.ledgers[worker].apply(self.incoming(late))
@@ -254,7 +254,7 @@ class Histories(RuleBasedStateMachine):
         bounds=st.tuples(st.integers(0, 60), st.integers(1, 8)),
     )
     def replay(self, worker: int, partition: int, bounds: tuple[int, int]) -> None:
-        """Any range of the log, also what was not reached yet."""
+        """Replays any range of the log, even offsets that were not applied yet."""
         end = min(bounds[0] + bounds[1], len(self.log[partition]))
         self.bury(worker, self.apply(worker, [(partition, offset) for offset in range(bounds[0], end)]))
 
@@ -294,7 +294,7 @@ class Histories(RuleBasedStateMachine):
         self.recorded |= {place for place, outcome in zip(places, outcomes, strict=True) if outcome != "DEAD"}
 
     def bury(self, worker: int, results: list[Result]) -> None:
-        """The dead letters are delivered; now the ledger may know."""
+        """Records dead events in the ledger, as happens after their dead letters are delivered."""
         dead = [result for result in results if result.outcome is Outcome.DEAD]
         self.ledgers[worker].record_dead(dead)
         for result in dead:
@@ -304,7 +304,7 @@ class Histories(RuleBasedStateMachine):
             self.model.bury(result.event_id)
             self.dead.append(self.event(place))
 
-    # What projectors do
+    # Actions of projectors
 
     @rule(worker=WORKERS)
     def project(self, worker: int) -> None:
@@ -336,20 +336,20 @@ class Histories(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def project_while_events_arrive(self, worker: int) -> None:
-        """Marks made between the write to the index and the end of the old marks must stay."""
+        """Marks made after the write to the index, and before the old marks are deleted, must stay."""
         with at("after-index-write", lambda: self.deliver(1 - worker, 0, 3)):
             self.run(self.projectors[worker].step())
 
     @rule()
     @precondition(lambda self: self.volume)
     def lose_the_index(self) -> None:
-        """Every projector looks before it projects again."""
+        """The index loses all data. Every projector compares it with the ledger before it projects again."""
         assert self.volume
         self.volume.lose_everything()
         for projector in self.projectors:
             self.run(projector.index_views.look())
 
-    # What operators do
+    # Actions of operators
 
     @rule(encoder=st.sampled_from(["hash", "other"]), alpha=st.sampled_from([0.0, 0.3]))
     @precondition(lambda self: len(self.views()) < 3)
@@ -378,11 +378,11 @@ class Histories(RuleBasedStateMachine):
                     retire_view(self.database, name)
                 return
             retire_view(self.database, name)
-            with suppress(FailedPrecondition):  # served for the index, which has not heard of the switch or the restore
+            with suppress(FailedPrecondition):  # the index still serves it: it was not told of the switch yet
                 self.drop_from_index(name)
 
     def drop_from_index(self, name: str) -> None:
-        with suppress(NotFound):  # not filled yet
+        with suppress(NotFound):  # the view was not created in the index yet
             self.run(self.index.drop_view(name))
         forget_view(self.database, name)
 
@@ -416,7 +416,7 @@ class Histories(RuleBasedStateMachine):
         with self.database.reading() as connection:
             return read_views(connection)
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def sums_are_the_models_bit_for_bit(self) -> None:
@@ -444,7 +444,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def searchable_events_are_in_the_index(self) -> None:
-        """Compared with the points in the view that queries are sent to, not with another function of the ledger."""
+        """Compares with the points in the serving view of the index, not with another function of the ledger."""
         with self.database.reading() as connection:
             view = serving_view(connection).name
             states = progress.event_states(connection, [LogPosition("log", *place) for place in self.recorded])
@@ -456,7 +456,7 @@ class Histories(RuleBasedStateMachine):
         searchable = {key: body for key, body in told.items() if states[key].searchable}
         if searchable:
             points: list[PaperPoint] = []
-            with suppress(NotFound):  # nothing was ever projected
+            with suppress(NotFound):  # nothing was projected yet
                 points, _ = self.run(
                     self.index.read_points(view, sorted({b.paper_id for b in searchable.values()}), [])
                 )
@@ -464,7 +464,7 @@ class Histories(RuleBasedStateMachine):
             for body in searchable.values():
                 point = stored.get(body.paper_id)
                 if isinstance(body, Publication):
-                    # A paper that was retracted before it was published is not shown; its hidden point may come later.
+                    # A paper that was retracted before it was published is not shown, so its point may be missing.
                     retracted = self.model.papers[body.paper_id].retracted
                     assert point.paper.revision >= body.revision if point else retracted
                 elif point and not point.hidden:
@@ -482,8 +482,8 @@ class Histories(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def finish(self) -> None:
-        """Everything ends: nothing is lost, the index shows what the model says, what was retired can be dropped, and a
-        replay changes nothing.
+        """Completes all work, then checks: no event is lost, the index equals the model, retired views can be dropped,
+        and a replay changes nothing.
         """
         for partition in range(PARTITIONS):
             while self.next_places(partition, 1):
@@ -506,7 +506,7 @@ class Histories(RuleBasedStateMachine):
 
     def project_all(self) -> None:
         async def until_done() -> None:
-            for _ in range(3):  # all is filled; then what is complete takes over; then the index hears of it
+            for _ in range(3):  # fill the view, switch to it, tell the index
                 for projector in self.projectors:
                     while await projector.step():
                         pass
@@ -547,7 +547,7 @@ class Histories(RuleBasedStateMachine):
 
 
 class EdgeHistories(Histories):
-    """The same with the real index before the embedded store, over gRPC."""
+    """The same histories with the real index service and its embedded store, over gRPC."""
 
     def open_index(self) -> IndexWriter:
         settings = IndexSettings(folder=self.folder / "index", min_free_megabytes=0)
@@ -574,10 +574,11 @@ class EdgeHistories(Histories):
 
 @pytest.fixture
 def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A new ledger to copy; and pieces of work small enough to be interrupted."""
+    """A new ledger to copy. Also makes the steps of filling so small that histories can interrupt them."""
     monkeypatch.setattr(filling, "PAPERS_ENCODED", 2)
     monkeypatch.setattr(filling, "PAPERS_SUMMED", 2)
-    # The index runs in this process: with it would die the answer, not the connection, and its caller would wait.
+    # The index runs in this process. A simulated crash in it would lose the answer but keep the connection open, so its
+    # caller would wait for ever.
     monkeypatch.setattr(index, "faults", SimpleNamespace(point=lambda name: None))
     database = Database(f"sqlite:///{tmp_path}/new.sqlite")
     open_ledger(database, HashEncoder(), WEIGHTS, new_name=lambda: "first")
@@ -587,7 +588,7 @@ def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def copy_ledger(source: Path, target: Path) -> None:
-    """As an operator backs up a ledger in use."""
+    """Copies a ledger in use with SQLite's backup function, as an operator does."""
     with closing(sqlite3.connect(source)) as from_, closing(sqlite3.connect(target)) as to:
         from_.backup(to)
 

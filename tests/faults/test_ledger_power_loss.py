@@ -1,4 +1,4 @@
-"""An event that the SQLite ledger called applied is still applied after a power cut: its log has forgotten it."""
+"""An event that the SQLite ledger acknowledged as applied survives a power cut. The log may have deleted it by then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.servers.power_cut import PowerCut
 
 pytestmark = pytest.mark.fault
 
-# More than SQLite keeps in its write-ahead log before it moves pages into the database.
+# Enough for SQLite to checkpoint its write-ahead log into the database during the test.
 EVENTS = 400
 
 WRITER = """

@@ -1,4 +1,4 @@
-"""The services' memory while events come in: what they hold does not grow with what they have seen."""
+"""The memory of the services does not grow with the number of events they have processed."""
 
 import asyncio
 import hashlib
@@ -28,10 +28,11 @@ pytestmark = pytest.mark.fault
 SERVICES = ("index", "profiler", "ingestion")
 PAPERS, REFERENCES = 250, 4
 PORTION, WARM_UP, WINDOW, APART = 1000, 15, 10, 30
-"""In portions, with a reading after each: what comes first, how many readings a mean has, how far two means are apart.
-Far apart, as the store grows in rare steps of some MiB, and each would count as a trend over a short distance."""
+"""Events per portion; then, in portions: the warm-up, the readings in one mean, and the distance between the two means.
+Memory is read after each portion. The distance is large, because the store grows in rare steps of some MiB, and one
+step would look like a trend over a short distance."""
 JOURNAL_MIB = 2 * 32
-"""The store's two write-ahead logs are mapped, each a file of this size that is filled, put away and begun anew."""
+"""Total size of the store's two write-ahead logs. Each is a mapped file of 32 MiB that is replaced when it is full."""
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 def revisions(encoder: paper_pb2.ModelInfo, first: int, count: int) -> Iterator[ingestion_pb2.PublishRequest]:
-    """New revisions of the same papers, so that the ledger and the index hold no more than before."""
+    """Revisions of the same papers, so that the data in the ledger and the index do not grow."""
     values = np.ones(encoder.dimension, "<f4").tobytes()
     for number in range(first, first + count):
         paper, revision = number % PAPERS, number // PAPERS + 1
@@ -71,7 +72,7 @@ def revisions(encoder: paper_pb2.ModelInfo, first: int, count: int) -> Iterator[
 
 
 def resident(pid: int) -> tuple[float, float]:
-    """Resident MiB of a process, mapped files too: without the write-ahead logs, and those alone."""
+    """Resident MiB of a process, including mapped files: first all but the write-ahead logs, then those alone."""
     maps = psutil.Process(pid).memory_maps()
     journals = sum(each.rss for each in maps if "/wal/" in each.path)
     return (sum(each.rss for each in maps) - journals) / 2**20, journals / 2**20
@@ -84,7 +85,7 @@ def test_memory_grows_by_less_than_a_hundredth_per_10_000_events(
     readings = asyncio.run(read_memory(stack))
     for service in SERVICES:
         held = [memory[service][0] for memory in readings]
-        # The index holds some MiB more until its next flush: a window has two flushes in it, or more.
+        # The index uses some MiB more until its next flush. A window is long enough for at least two flushes.
         before, after = mean(held[:WINDOW]), mean(held[APART:])
         record_property(f"{service} MiB", f"{before:.1f} -> {after:.1f}")
         growth = (after / before - 1) * 10_000 / (APART * PORTION)
@@ -93,7 +94,7 @@ def test_memory_grows_by_less_than_a_hundredth_per_10_000_events(
 
 
 async def read_memory(stack: Stack) -> list[dict[str, tuple[float, float]]]:
-    """What each service holds after every portion that follows the warm-up."""
+    """The memory of each service after every portion that follows the warm-up."""
     async with (
         open_channel(stack.addresses["profiler"]) as profiler,
         open_channel(stack.addresses["ingestion"]) as ingestion,
@@ -101,7 +102,7 @@ async def read_memory(stack: Stack) -> list[dict[str, tuple[float, float]]]:
         encoder = (await ProfileQueryServiceStub(profiler).Info(profile_query_pb2.InfoRequest())).encoder
         stub = IngestionServiceStub(ingestion)
         readings = []
-        for portion in range(WARM_UP + APART + WINDOW):  # no call waits for longer than a connection lives
+        for portion in range(WARM_UP + APART + WINDOW):  # one call for each portion: connections have a maximum age
             told = await publish_all(stub, revisions(encoder, portion * PORTION, PORTION))
             await all_searchable(stub, profiler, told)
             if portion >= WARM_UP:

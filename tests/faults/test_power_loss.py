@@ -1,4 +1,4 @@
-"""What is acknowledged survives a power cut: kill -9, and everything that was not synced is thrown away."""
+"""Acknowledged writes survive a power cut, simulated by kill -9 and by discarding everything that was not synced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITERS, BATCHES, BATCH, PAPERS = 4, 8, 20, 300
 
 
 def profile(number: int, version: int) -> list[float]:
-    """A vector that no other version of any paper has."""
+    """A vector that is unique to this version of this paper."""
     return numbers(number * 10_000 + version)
 
 
@@ -43,7 +43,7 @@ def power(tmp_path: Path) -> Iterator[PowerCut]:
 
 @pytest.mark.parametrize("flush_seconds", ["30", "0.01"], ids=["from-the-write-ahead-log", "with-flushes-between"])
 async def test_the_index_keeps_what_it_acknowledged(power: PowerCut, tmp_path: Path, flush_seconds: str) -> None:
-    """Several writers change the same papers again and again; the power goes while they are at it."""
+    """Several writers update the same papers repeatedly. The power cut happens during these writes."""
     acknowledged: dict[int, int] = {}
     enough = asyncio.Event()
 
@@ -80,7 +80,7 @@ async def test_the_index_keeps_what_it_acknowledged(power: PowerCut, tmp_path: P
 
 
 async def test_the_local_log_keeps_what_it_acknowledged(power: PowerCut, tmp_path: Path) -> None:
-    """Events are published by several callers at once; the power goes while they are at it."""
+    """Several callers publish events at the same time. The power cut happens during these calls."""
     tokens: dict[str, str] = {}
     enough = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The profiler as its callers meet it: both its gRPC services, before a real index."""
+"""The profiler as its callers see it: both gRPC services, with a real index behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.tiny_models import write_tiny_encoder
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory where the machine has such a folder: creating a shard waits for the disk a dozen times."""
+    """A folder in memory if there is /dev/shm, because creating a shard syncs the disk a dozen times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as made:
         yield Path(made)
 
@@ -62,7 +62,7 @@ async def serving(name: str, told: ServiceSettings, service: Service) -> AsyncIt
 
 
 class Profiler:
-    """A profiler and an index over one folder."""
+    """A profiler and an index with their data in one folder."""
 
     def __init__(self, profiler: int, index: int) -> None:
         self._channels = [open_channel(f"localhost:{port}") for port in (profiler, index)]
@@ -121,7 +121,7 @@ async def running(folder: Path, encoder: Path, **more: Any) -> AsyncIterator[Pro
 
 
 async def ready(profiler: Profiler) -> None:
-    """Until the ledger is open, calls are UNAVAILABLE; our channels try them again a few times each."""
+    """Waits until the ledger is open. Before that, calls are UNAVAILABLE, and our channels retry only a few times."""
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(Unavailable):
@@ -178,7 +178,7 @@ async def test_what_is_published_is_found(folder: Path, encoder: Path) -> None:
         assert scored.scores[0].score == pytest.approx(cosine, abs=1e-6)
         long = await call(profiler.queries.EmbedQuery, query(context=f"{'far ' * 90}TARGETCIT{' away' * 90}"))
         assert long.context_cut
-    # All of it is there after a restart.
+    # Everything is still there after a restart.
     async with running(folder, encoder) as profiler:
         again = await call(profiler.queries.EmbedQuery, query(context="in TARGETCIT", title="a net"))
         assert set(await profiler.search(again)) == {"a", "b", "c"}
@@ -192,7 +192,7 @@ async def test_words_are_searched_and_scored_alike(folder: Path, encoder: Path) 
         )
         for name in "abcd":
             await profiler.searchable(f"{name}-1")
-        async with asyncio.timeout(60):  # statistics are made in the background
+        async with asyncio.timeout(60):  # statistics are computed in the background
             info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
             while info.statistics_papers < 4:
                 info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
@@ -231,7 +231,7 @@ async def test_words_are_searched_and_scored_alike(folder: Path, encoder: Path) 
         early.as_of.year = 2020
         before = await call(profiler.queries.EmbedQuery, early)
         assert before.statistics == f"{info.statistics} before 2020"
-        assert before.lexical.mean_length == 0  # no paper of an earlier year
+        assert before.lexical.mean_length == 0  # there is no paper of an earlier year
 
 
 async def test_loading_ends_as_single_events_do(folder: Path, encoder: Path) -> None:
@@ -365,9 +365,9 @@ async def test_queries_do_not_wait_for_events_that_are_stuck(folder: Path, encod
     async with running(folder, encoder) as profiler:
         faults.actions["after-encode"] = lambda: go_on.wait(60) and None
         try:
-            # More than the threads of the event loop's own pool.
+            # More calls than the default thread pool of the event loop has threads.
             stuck = [asyncio.create_task(profiler.apply(event(f"p{n}"), start=n)) for n in range(64)]
-            await asyncio.sleep(0)  # let them send
+            await asyncio.sleep(0)  # let the calls start
             answer = await call(profiler.queries.EmbedQuery, query(title="a net"), seconds=20)
             assert answer.view
             assert not any(task.done() for task in stuck)
@@ -378,7 +378,7 @@ async def test_queries_do_not_wait_for_events_that_are_stuck(folder: Path, encod
 
 
 async def test_long_texts_are_written_and_read_in_messages_below_the_limit(folder: Path) -> None:
-    """256 papers at their longest take 16 MB; a message may have 4."""
+    """256 papers of the greatest length take 16 MB; a message may have 4 MB."""
     told = IndexSettings(folder=folder / "index", min_free_megabytes=0, max_message_megabytes=4)
     view = View("v", Model("hash", "encoder", 4, "READY"), ProfileWeights(0.5, 0.5), "epoch", True, True, False)
     vector = np.ones(4, np.float32)
@@ -425,7 +425,7 @@ def test_a_ledger_that_cannot_be_used_is_one_line_without_the_password(tmp_path:
 
 @contextlib.asynccontextmanager
 async def query_only(folder: Path, encoder: Path, **more: Any) -> AsyncIterator[Profiler]:
-    """A profiler that does not project, as a process of its own over the same ledger."""
+    """A second profiler process on the same ledger, which does not project."""
     (port,) = free_ports(1)
     told = settings(folder, encoder, "localhost:1", port=port, project=False, **more)
     named = {f"CITEWELL_PROFILER__{name.upper()}": str(getattr(told, name)) for name in told.model_fields_set}
@@ -443,7 +443,7 @@ async def query_only(folder: Path, encoder: Path, **more: Any) -> AsyncIterator[
 
 
 async def test_a_profiler_that_does_not_project_changes_no_view(folder: Path, encoder: Path) -> None:
-    # The first one waits for the second one to open the ledger.
+    # `other` does not project, so it waits until `profiler` has opened the ledger.
     async with query_only(folder, encoder, alpha=0.1) as other, running(folder, encoder) as profiler:
         await profiler.apply(event("a"), event("b", "a"))
         await profiler.searchable("b-1")
