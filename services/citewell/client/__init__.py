@@ -7,8 +7,8 @@
         for item in answer.items:
             print(item.rank, item.paper.title, item.score)
 
-Every call has a deadline. Calls that may be repeated without harm are repeated when a service does not answer. Errors
-are those of `citewell.runtime.errors`: each says what was wrong and whether trying again can help (`retryable`).
+Every call has a deadline. Idempotent calls are retried when a service does not answer. Errors
+are those of `citewell.runtime.errors`: each says what was wrong and whether a retry can help (`retryable`).
 """
 
 from citewell.client.aio import AsyncCitewell

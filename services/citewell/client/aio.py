@@ -48,21 +48,21 @@ from citewell.types.v1 import publication_pb2
 T = TypeVar("T")
 
 Publishable = Publication | Retraction | ingestion_pb2.PublishRequest
-"""What can be published. A PublishRequest goes out as it is, with fields that this client does not know."""
+"""What can be published. A PublishRequest is sent unchanged, including fields that this client does not know."""
 
 PAGE = 100
 REPLAYED_AT_ONCE = 1_000
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
-# Waiting calls at a time, and receipts that may wait behind them: a receipt is small, a waiting call is not.
+# The most calls in flight, and the most receipts held until earlier calls end. Receipts are small, calls are not.
 WAITING_CALLS = 32
 WAITING_RECEIPTS = 10_000
 
 
 class AsyncCitewell:
-    """A connection to the recommender (for answers) and to ingestion (for publications); either may be left out.
+    """Connections to the recommender (for answers) and to ingestion (for publications); either may be left out.
 
-    `timeout` is the deadline in seconds of each call that names no other.
+    `timeout` is the deadline in seconds of each call that has no timeout of its own.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class AsyncCitewell:
     async def explain(
         self, query: Query, paper_id: str, options: Options = DEFAULTS, *, timeout: float | None = None
     ) -> Explanation:
-        """Why a paper stands where it stands for a query; NotFound for one that cannot be an answer."""
+        """Explains a paper's rank for a query; NotFound for a paper that cannot be an answer."""
         request = recommender_pb2.ExplainRequest(
             query=query_to_message(query), paper_id=paper_id, options=options_to_message(options)
         )
@@ -124,7 +124,7 @@ class AsyncCitewell:
     async def publish(self, body: Publishable, *, request_id: str = "", timeout: float | None = None) -> Receipt:
         """The receipt of an event that is durable in the log.
 
-        Repeated, within the deadline, when ingestion does not answer or is overloaded: a request id makes that safe.
+        Retried within the deadline while ingestion does not answer or is overloaded. A request id makes retries safe.
         """
         request = _publish_request(body, request_id)
         method: Any = self._ingestion().Publish
@@ -138,9 +138,9 @@ class AsyncCitewell:
         in_flight: int = 128,
         timeout: float | None = None,
     ) -> AsyncIterator[Receipt | CitewellError]:
-        """For each event, in order, its receipt, or the error that says what is wrong with it.
+        """Yields for each event, in order, its receipt, or the error that says what is wrong with it.
 
-        Events are read as there is room, so that a source of any size needs little memory. `timeout` is each event's.
+        Events are read only as calls finish, so that a source of any size needs little memory. `timeout` is per event.
         Any other error (no answer within the timeout, a defect) ends the iteration.
         """
 
@@ -156,14 +156,14 @@ class AsyncCitewell:
             yield result
 
     async def status(self, token: str, *, wait: bool = False, timeout: float | None = None) -> PublicationStatus:
-        """How far a publication has come; with `wait` the answer comes when it is searchable or dead."""
+        """The state of a publication. With `wait`, returns when it is searchable or a dead letter."""
         request = ingestion_pb2.GetPublicationStatusRequest(token=token, wait=wait)
         return status_from_message(await self._call(self._ingestion().GetPublicationStatus, request, "status", timeout))
 
     async def settle(
         self, receipts: AsyncIterable[Receipt], *, timeout: float | None = None
     ) -> AsyncIterator[tuple[Receipt, PublicationStatus]]:
-        """Each receipt with what became of it, in order, as soon as that is settled; `timeout` is each receipt's."""
+        """Yields each receipt with its final state, in order, once searchable or dead; `timeout` is per receipt."""
 
         async def one(receipt: Receipt) -> tuple[Receipt, PublicationStatus]:
             return receipt, await self.status(receipt.token, wait=True, timeout=timeout)
@@ -172,7 +172,7 @@ class AsyncCitewell:
             yield settled
 
     async def dead_letters(self, *, timeout: float | None = None) -> AsyncIterator[DeadLetter]:
-        """Every dead letter, page by page, in the order of the log; `timeout` is each page's."""
+        """Every dead letter, page by page, in the order of the log; `timeout` is per page."""
         request = ingestion_pb2.ListDeadLettersRequest(page_size=PAGE)
         while True:
             page = await self._call(self._ingestion().ListDeadLetters, request, "dead letters", timeout)
@@ -183,7 +183,7 @@ class AsyncCitewell:
             request.page_token = page.next_page_token
 
     async def redrive(self, ids: Sequence[str], *, request_id: str = "", timeout: float | None = None) -> list[Receipt]:
-        """Publishes the events of dead letters again; their receipts in the same order."""
+        """Publishes the events of dead letters again; returns their receipts in the same order."""
         request = ingestion_pb2.RedriveDeadLettersRequest(ids=ids, request_id=request_id or str(uuid.uuid4()))
         answer = await self._call(self._ingestion().RedriveDeadLetters, request, "redrive", timeout)
         return list(map(receipt_from_message, answer.published))
@@ -191,7 +191,7 @@ class AsyncCitewell:
     async def replay(
         self, partition: int, first: int, end: int, *, timeout: float | None = None
     ) -> AsyncIterator[Replayed]:
-        """Delivers the events of first ≤ offset < end again, page by page; what was applied is not changed."""
+        """Delivers the events with first ≤ offset < end again, page by page. Applied events change nothing."""
         offsets = ingestion_pb2.OffsetRange(partition=partition, first=first, end=end)
         async for page in self._replay(ingestion_pb2.ReplayRequest(offsets=offsets), timeout):
             yield page
@@ -199,7 +199,7 @@ class AsyncCitewell:
     async def replay_times(
         self, first: datetime, end: datetime, *, timeout: float | None = None
     ) -> AsyncIterator[Replayed]:
-        """Delivers the events appended at first ≤ time < end again, of every partition; the times are aware."""
+        """Delivers the events appended at first ≤ time < end again, of every partition; times must have a time zone."""
         request = ingestion_pb2.ReplayRequest()
         request.times.first.FromDatetime(first)
         request.times.end.FromDatetime(end)
@@ -216,7 +216,7 @@ class AsyncCitewell:
             request.page_token = page.next_page_token
 
     async def log(self, *, timeout: float | None = None) -> LogInfo:
-        """The event log: its partitions and how far they are applied."""
+        """The event log: its partitions, and the position up to which each is applied."""
         return log_from_message(await self._call(self._ingestion().Info, ingestion_pb2.InfoRequest(), "info", timeout))
 
     def _recommender(self) -> RecommenderServiceStub:
@@ -252,7 +252,7 @@ def _publish_request(body: Publishable, request_id: str) -> ingestion_pb2.Publis
 
 
 async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Tries again after errors that may pass, with longer and longer pauses, while the deadline leaves time."""
+    """Retries after retryable errors, with growing pauses, until the deadline."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:

@@ -13,12 +13,12 @@ from citewell.runtime.settings import TlsClient
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom the client trusts and how it proves who it is. `Tls()` trusts the system's authorities."""
+    """Trusted authorities and the client's own certificate. `Tls()` trusts the system's authorities."""
 
     ca: Path | None = None
-    """PEM bundle to trust instead of the system's."""
+    """PEM bundle of authorities to trust instead of the system's."""
     certificate: Path | None = None
-    """PEM chain to show to servers that ask for one; needs `key`."""
+    """PEM chain for servers that request a client certificate; needs `key`."""
     key: Path | None = None
     """PEM key of the certificate."""
     authority: str = ""

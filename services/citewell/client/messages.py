@@ -1,4 +1,4 @@
-"""Answers of the services to the client's results."""
+"""Converts the services' answers to the client's results."""
 
 from __future__ import annotations
 

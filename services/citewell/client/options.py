@@ -1,4 +1,4 @@
-"""How a query is to be answered. What is not set is left to the service's defaults."""
+"""Options of a query. Unset options have the service's defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Options:
     """How many papers to retrieve, 1 to 1000; 0 = the service's default."""
     filter: SearchFilter = field(default_factory=SearchFilter)
     as_of: AsOf = AsOf.FILTER
-    """With KNOWLEDGE, what was cited on or after `filter.published_before` does not count in any score."""
+    """With KNOWLEDGE, citations made on or after `filter.published_before` do not count in any score."""
     evidence_per_item: int | None = None
     """Citing contexts per paper, 0 to 20; None = the service's default."""
     strategy: Strategy | None = None
@@ -32,13 +32,13 @@ class Options:
     diversity: float = 0.0
     """0 (relevance only) to 1."""
     full: bool = False
-    """With abstracts and other ids."""
+    """Whether papers come with abstracts and other ids."""
     min_watermark: tuple[str, ...] = ()
-    """Tokens of publications that the answer must know; the call fails when it cannot."""
+    """Tokens of publications that the answer must include; the call fails if they are not searchable in time."""
     exact: bool = False
     allow_partial: bool = False
     min_confidence: float = 0.0
-    """Leave out papers of less confidence, 0 to 1."""
+    """Leave out papers with a lower confidence, 0 to 1."""
 
 
 DEFAULTS = Options()

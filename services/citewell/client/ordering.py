@@ -1,4 +1,4 @@
-"""Many calls at a time, their results in order, in bounded memory."""
+"""Concurrent calls with results in order and bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 READ_AHEAD = 64
-"""Items of a plain iterator that are read before they are asked for."""
+"""Items of a plain iterator that are read ahead."""
 
 
 async def in_order(
@@ -19,8 +19,8 @@ async def in_order(
 ) -> AsyncIterator[R]:
     """The result of `work` for each item, in order; the first error ends the iteration.
 
-    At most `in_flight` calls run at a time, and at most `ahead` items (never less than `in_flight`) are taken before
-    the first of them has its result.
+    At most `in_flight` calls run at a time. At most `ahead` items (never less than `in_flight`) are in progress or
+    wait for the result of an earlier item.
     """
     permits = asyncio.Semaphore(in_flight)
     window: asyncio.Queue[asyncio.Future[R] | None] = asyncio.Queue(max(in_flight, ahead))
@@ -60,7 +60,7 @@ async def in_order(
 
 
 async def streamed(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-    """The items. An iterator is read in a thread of its own: one that blocks (a pipe) must not stop the event loop."""
+    """The items. An iterator is read in its own thread, because one that blocks (a pipe) would stop the event loop."""
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
@@ -88,11 +88,11 @@ async def _read_in_thread(items: Iterable[T]) -> AsyncIterator[T]:
                     return
             hand_over(None)
         except RuntimeError:
-            pass  # the event loop is closed: nobody listens any more
+            pass  # the event loop is closed, so there is no consumer
         except Exception as error:
             hand_over(error)
 
-    # Not to_thread: the end of the program would wait for a read that may never return.
+    # A daemon thread instead of to_thread: the program's exit would wait for a read that may never return.
     threading.Thread(target=read, name="citewell-reader", daemon=True).start()
     try:
         while (found := await queue.get()) is not None:
@@ -101,5 +101,5 @@ async def _read_in_thread(items: Iterable[T]) -> AsyncIterator[T]:
             yield found[0]
     finally:
         stopped.set()
-        while not queue.empty():  # lets a reader that waits for room go on and end
+        while not queue.empty():  # wakes a reader that waits for room, so that it ends
             queue.get_nowait()

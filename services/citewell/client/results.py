@@ -1,4 +1,4 @@
-"""What the client returns."""
+"""The results of the client's calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from citewell.scholarly.positions import LogPosition
 
 @dataclass(frozen=True, slots=True)
 class StageScore:
-    """One stage's opinion of an item."""
+    """The score and rank that one stage gave an item."""
 
     stage: str
     """"retrieval" or "rerank"."""
@@ -25,7 +25,7 @@ class StageScore:
 
 @dataclass(frozen=True, slots=True)
 class TextRange:
-    """A place in a text, in code points."""
+    """A range of a text, in code points."""
 
     offset: int
     length: int
@@ -33,23 +33,23 @@ class TextRange:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Words of a paper that cites the item."""
+    """A context in which another paper cites the item."""
 
     citing_id: str
     text: str
     published: PartialDate
     score: float
     matches: tuple[TextRange, ...] = ()
-    """Words of the text that the query has too."""
+    """Words of the text that also occur in the query."""
     span: TextRange | None = None
-    """The part of the text that speaks of the item; None = all of it."""
+    """The part of the text about the item; None = all of it."""
     support: int = 0
-    """How many papers cite the item for this span."""
+    """The number of papers that cite the item for this span."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedWord:
-    """A word of the query that the item's public profile has, and its share of the retrieval score."""
+    """A word that the query and the item's public profile share, and its share of the retrieval score."""
 
     word: str
     share: float
@@ -57,7 +57,7 @@ class MatchedWord:
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """Shares of the retrieval score: the item's own text, what others said of it, who they are, and the words."""
+    """Shares of the retrieval score: the item's own text, citing contexts, citing papers, and words."""
 
     content: float
     contexts: float
@@ -67,19 +67,19 @@ class ScoreParts:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A recommended paper and why it stands where it stands."""
+    """A recommended paper and the reasons for its rank."""
 
     rank: int
     paper: Paper
     score: float
-    """The last stage's."""
+    """The score of the last stage."""
     stages: tuple[StageScore, ...]
     prior: float
     in_degree: int
     text_gate: float | None = None
     prior_gate: float | None = None
     confidence: float | None = None
-    """How likely the item is to be cited here; None where nothing was calibrated."""
+    """The probability that the item is cited here; None if this kind of answer is not calibrated."""
     evidence: tuple[Evidence, ...] = ()
     parts: ScoreParts | None = None
     words: tuple[MatchedWord, ...] = ()
@@ -87,7 +87,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Degradation:
-    """Why an answer is less than it could be: a stable reason, and words for a reader."""
+    """Why an answer is incomplete: a stable reason, and a text for readers."""
 
     reason: str
     message: str
@@ -95,10 +95,10 @@ class Degradation:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What an answer was made from."""
+    """The versions of view and log that an answer was computed from."""
 
     searchable: tuple[LogPosition, ...]
-    """Every event before these positions is in the answer."""
+    """The answer includes every event before these positions."""
     encoder_hash: str
     reranker_hash: str
     settings_hash: str
@@ -109,7 +109,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Ranked items, what they were made from, what was left out, and where the time went."""
+    """Ranked items, the snapshot they come from, what is missing, and the time of each stage."""
 
     items: tuple[Item, ...]
     snapshot: Snapshot
@@ -118,21 +118,21 @@ class Recommendation:
     """Seconds by stage."""
     as_of_note: str
     message: recommender_pb2.RecommendResponse = field(repr=False, compare=False)
-    """The answer as it came, e.g. for google.protobuf.json_format.MessageToJson."""
+    """The original message, e.g. for google.protobuf.json_format.MessageToJson."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why one paper stands where it stands."""
+    """The reasons for one paper's rank."""
 
     item: Item
-    """With every stage's rank and score, also below top_k."""
+    """With the rank and score of every stage, even if it is below top_k."""
     content_share: float
     context_share: float
     citing_share: float
     degraded: tuple[Degradation, ...]
     message: recommender_pb2.ExplainResponse = field(repr=False, compare=False)
-    """The answer as it came."""
+    """The original message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +142,16 @@ class Receipt:
     event_id: str
     position: LogPosition
     token: str
-    """For `status`, and for `Options.min_watermark`."""
+    """Opaque; for `status` and `Options.min_watermark`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationStatus:
-    """How far a publication has come."""
+    """The state of a publication."""
 
     state: PublicationState
     outcome: str
-    """APPLIED, DUPLICATE, SUPERSEDED, or a dead letter's reason; empty while only accepted."""
+    """APPLIED, DUPLICATE, SUPERSEDED, or a dead letter's reason; empty while the event is only accepted."""
     message: str
 
 
@@ -170,7 +170,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of the log: where it begins, where its next event goes, and up to where events are applied."""
+    """One partition of the log: its first offset, its next offset, and the offset up to which it is applied."""
 
     number: int
     first_offset: int
@@ -179,7 +179,7 @@ class Partition:
 
     @property
     def behind(self) -> int:
-        """How many events are still to be applied."""
+        """The number of events that are not applied yet."""
         return self.end_offset - max(self.committed_offset, self.first_offset)
 
 
@@ -196,7 +196,7 @@ class LogInfo:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many events were delivered again, and with which outcomes."""
+    """The number of events that were delivered again, and their outcomes."""
 
     delivered: int = 0
     applied: int = 0
@@ -204,10 +204,10 @@ class Replayed:
     superseded: int = 0
     dead: int = 0
     remaining: int = 0
-    """Events of the range that were not delivered yet."""
+    """The number of events in the range that were not delivered yet."""
 
     def __add__(self, later: Replayed) -> Replayed:
-        """The counts of two pages together; what remains is what the later one says."""
+        """The sum of two pages' counts; `remaining` is that of the later page."""
         counts = {name: getattr(self, name) + getattr(later, name) for name in COUNTS}
         return Replayed(**counts, remaining=later.remaining)
 

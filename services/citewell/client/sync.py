@@ -1,4 +1,4 @@
-"""The blocking client: the one for asyncio, on an event loop in a thread of its own."""
+"""The blocking client: it runs the asyncio client on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 class Citewell:
-    """A connection to the recommender (for answers) and to ingestion (for publications); either may be left out.
+    """Connections to the recommender (for answers) and to ingestion (for publications); either may be left out.
 
-    Close it, or use it in a `with` statement. Threads may share it.
+    Close it, or use it in a `with` statement. It is thread-safe.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Citewell:
     def explain(
         self, query: Query, paper_id: str, options: Options = DEFAULTS, *, timeout: float | None = None
     ) -> Explanation:
-        """Why a paper stands where it stands for a query; NotFound for one that cannot be an answer."""
+        """Explains a paper's rank for a query; NotFound for a paper that cannot be an answer."""
         return self._run(self._client.explain(query, paper_id, options, timeout=timeout))
 
     def publish(self, body: Publishable, *, request_id: str = "", timeout: float | None = None) -> Receipt:
@@ -81,11 +81,11 @@ class Citewell:
     def publish_all(
         self, bodies: Iterable[Publishable], *, in_flight: int = 128, timeout: float | None = None
     ) -> Iterator[Receipt | CitewellError]:
-        """For each event, in order, its receipt, or the error that says what is wrong with it."""
+        """Yields for each event, in order, its receipt, or the error that says what is wrong with it."""
         return self._iterate(self._client.publish_all(bodies, in_flight=in_flight, timeout=timeout))
 
     def status(self, token: str, *, wait: bool = False, timeout: float | None = None) -> PublicationStatus:
-        """How far a publication has come; with `wait` the answer comes when it is searchable or dead."""
+        """The state of a publication. With `wait`, returns when it is searchable or a dead letter."""
         return self._run(self._client.status(token, wait=wait, timeout=timeout))
 
     def dead_letters(self, *, timeout: float | None = None) -> Iterator[DeadLetter]:
@@ -93,19 +93,19 @@ class Citewell:
         return self._iterate(self._client.dead_letters(timeout=timeout))
 
     def redrive(self, ids: Sequence[str], *, request_id: str = "", timeout: float | None = None) -> list[Receipt]:
-        """Publishes the events of dead letters again; their receipts in the same order."""
+        """Publishes the events of dead letters again; returns their receipts in the same order."""
         return self._run(self._client.redrive(ids, request_id=request_id, timeout=timeout))
 
     def replay(self, partition: int, first: int, end: int, *, timeout: float | None = None) -> Iterator[Replayed]:
-        """Delivers the events of first ≤ offset < end again, page by page; what was applied is not changed."""
+        """Delivers the events with first ≤ offset < end again, page by page. Applied events change nothing."""
         return self._iterate(self._client.replay(partition, first, end, timeout=timeout))
 
     def replay_times(self, first: datetime, end: datetime, *, timeout: float | None = None) -> Iterator[Replayed]:
-        """Delivers the events appended at first ≤ time < end again, of every partition; the times are aware."""
+        """Delivers the events appended at first ≤ time < end again, of every partition; times must have a time zone."""
         return self._iterate(self._client.replay_times(first, end, timeout=timeout))
 
     def log(self, *, timeout: float | None = None) -> LogInfo:
-        """The event log: its partitions and how far they are applied."""
+        """The event log: its partitions, and the position up to which each is applied."""
         return self._run(self._client.log(timeout=timeout))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -116,7 +116,7 @@ class Citewell:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # a caller that is interrupted no longer wants the answer
+            future.cancel()  # the caller was interrupted: cancel the call
             raise
 
     def _iterate(self, results: AsyncIterator[T]) -> Iterator[T]:

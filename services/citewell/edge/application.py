@@ -1,4 +1,4 @@
-"""What the edge answers: the RPCs, their OpenAPI description, health, and the page."""
+"""The edge's ASGI application: the RPCs, their OpenAPI description, health, and the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PAGE = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
-# The page loads nothing from elsewhere and nobody may frame it.
+# The page loads nothing from other origins, and no other page may embed it in a frame.
 _PAGE_HEADERS = [
     (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"),
     (b"x-content-type-options", b"nosniff"),

@@ -1,4 +1,4 @@
-"""The recommender's RPCs as Connect, gRPC-Web and JSON over HTTP, straight from the contract's descriptor."""
+"""The recommender's RPCs as Connect, gRPC-Web and JSON over HTTP, derived from the contract's descriptor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PASSED_ON = ("authorization", "traceparent", "tracestate")
 
 
 class _Binary:
-    """Codec for protobuf's own messages."""
+    """Codec for binary protobuf messages."""
 
     def name(self) -> str:
         return "proto"
@@ -44,7 +44,7 @@ class _Binary:
 
 
 class _Json:
-    """The same in JSON. An unknown field is an error that names it: in a browser it is a slip, not a newer client."""
+    """Codec for JSON. An unknown field is an error that names it, because in JSON it is most likely a typo."""
 
     def name(self) -> str:
         return "json"
@@ -61,7 +61,7 @@ class _Json:
 
 
 class ConnectService(ConnectASGIApplication[None]):
-    """All RPCs of a service with one request each, passed on over a channel."""
+    """Forwards all RPCs of a service that have a single request message over a channel."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ConnectService(ConnectASGIApplication[None]):
             except grpc.aio.AioRpcError as error:
                 raise _translated(error) from None
             finally:
-                running.cancel()  # also when the browser went away
+                running.cancel()  # also when the browser disconnected
 
         return answers
 

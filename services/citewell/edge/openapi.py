@@ -20,7 +20,7 @@ _INTEGER = {"type": "integer", "format": "int32"}
 
 
 def openapi(service: ServiceDescriptor, version: str) -> dict[str, Any]:
-    """The document: a POST a method, Connect's error object, every message by name."""
+    """The document: one POST per method, Connect's error object, and every message by name."""
     schemas: dict[str, Any] = {
         "Error": {
             "type": "object",
@@ -64,7 +64,7 @@ def _content(message: Descriptor, schemas: dict[str, Any], *, stream: bool) -> d
 
 def _reference(message: Descriptor, schemas: dict[str, Any]) -> dict[str, Any]:
     if message.full_name not in schemas:
-        schemas[message.full_name] = {}  # messages may hold themselves
+        schemas[message.full_name] = {}  # messages may be recursive
         schemas[message.full_name] = {
             "type": "object",
             "additionalProperties": False,

@@ -1,4 +1,4 @@
-"""The edge's life: one channel to the recommender, one HTTP server."""
+"""Starts and stops the edge: one channel to the recommender, one HTTP server."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from citewell.runtime.telemetry import logger
 
 
 class EdgeServer:
-    """Serves HTTP beside the health checks that every service has."""
+    """Serves HTTP, and the health checks that every service has."""
 
     grpc_services = ("citewell.edge",)
-    """The name of its health; there is no gRPC service of that name."""
+    """Its name in health checks; there is no gRPC service of that name."""
 
     def __init__(self, settings: EdgeSettings) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class EdgeServer:
         self._serving: asyncio.Task[None] | None = None
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Nothing: the edge has no gRPC service of its own."""
+        """Does nothing: the edge has no gRPC service of its own."""
 
     async def start(self) -> None:
         """Opens the channel and the HTTP port."""
@@ -51,7 +51,7 @@ class EdgeServer:
             ssl_ca_certs=str(settings.tls.client_ca) if settings.tls.client_ca else None,
         )
         self._http = uvicorn.Server(told)
-        # The service's own life handles signals.
+        # `runtime.server` handles signals.
         self._http.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
         self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
         while not self._http.started:
@@ -62,7 +62,7 @@ class EdgeServer:
         logger.info("HTTP", address="http://{}:{}".format(*listening.getsockname()[:2]))
 
     async def check(self) -> None:
-        """Raises when HTTP is no longer served. A recommender that is gone shows in answers, not here."""
+        """Raises if HTTP is no longer served. A lost recommender shows in answers, not in readiness."""
         if self._serving is None or self._serving.done():
             raise Unavailable("the HTTP server ended", stage="edge")
 

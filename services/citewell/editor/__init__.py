@@ -1,1 +1,1 @@
-"""The language server: citations completed while a draft is written, in any editor that speaks LSP."""
+"""The language server: completes citations in any editor that supports LSP."""

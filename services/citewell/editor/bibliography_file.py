@@ -15,13 +15,13 @@ DEFAULT_NAME = "references.bib"
 
 
 class BibliographyFile:
-    """The file that a draft names, or the only one beside it; read again when it changes."""
+    """The .bib file that a draft names, or the only one in its folder; read again when it changes."""
 
     def __init__(self, draft: Path, text: str) -> None:
         self.path = _path(draft, text)
 
     def read(self) -> Bibliography:
-        """Its entries; none while there is no file."""
+        """The entries of the file; empty if there is no file."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:

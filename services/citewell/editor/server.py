@@ -29,16 +29,16 @@ _SUFFIXES = {".tex": Format.LATEX, ".md": Format.MARKDOWN, ".qmd": Format.MARKDO
 
 @dataclass(frozen=True, slots=True)
 class EditorSettings:
-    """How the server asks."""
+    """Settings of the language server's queries."""
 
     top_k: int = 8
     rerank: bool = True
     seconds: float = 0.5
-    """A completion may take so long; the reranker is then left out, and the answer comes all the same."""
+    """Seconds a completion may take. If time runs out, the answer comes without the reranker."""
 
 
 class CitewellServer(LanguageServer):
-    """Asks a recommender for the place that is being typed."""
+    """Asks a recommender for the citation that is being typed."""
 
     def __init__(self, client: AsyncCitewell, settings: EditorSettings) -> None:
         super().__init__("citewell", __version__)
@@ -47,12 +47,12 @@ class CitewellServer(LanguageServer):
         self._titles: dict[str, tuple[int, str, str]] = {}
 
     def format_of(self, document: TextDocument) -> Format:
-        """What a document is written in."""
+        """The format of a document."""
         by_language = _FORMATS.get((document.language_id or "").lower())
         return by_language or _SUFFIXES.get(Path(document.path).suffix.lower(), Format.PLAIN)
 
     async def suggestions(self, document: TextDocument, place: TypingPlace) -> list[tuple[str, Item]]:
-        """Keys and papers for a place, the best first. Papers of the bibliography keep their keys."""
+        """Keys and papers for a place, best first. Papers in the bibliography keep their keys."""
         title, abstract = self._about(document)
         options = Options(
             top_k=self.settings.top_k + len(place.keys), rerank=self.settings.rerank, full=True, allow_partial=True
@@ -75,11 +75,11 @@ class CitewellServer(LanguageServer):
         return found[: self.settings.top_k]
 
     def item_of(self, key: str) -> Item | None:
-        """What was suggested under a key."""
+        """The item that was suggested under a key."""
         return self._known.get(key)
 
     def _about(self, document: TextDocument) -> tuple[str, str]:
-        """Title and abstract, read again after a hundred changes: they hardly ever change."""
+        """Title and abstract. They rarely change, so they are parsed again only after a hundred changes."""
         version = document.version or 0
         read, title, abstract = self._titles.get(document.uri, (-1000, "", ""))
         if abs(version - read) >= 100:
@@ -188,7 +188,7 @@ def _completion(
         detail=item.paper.title,
         documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, why(item)),
         text_edit=lsp.TextEdit(edited, key),
-        # Whatever was typed is kept: the order is the recommender's, not the alphabet's.
+        # The filter text is what was typed, so editors keep every item; the sort text keeps the recommender's order.
         filter_text=place.typed or key,
         sort_text=f"{number:04}",
         command=lsp.Command("Add the BibTeX entry", ADD_ENTRY, arguments=[document.uri, key]),
@@ -206,12 +206,12 @@ def _key_at(document: TextDocument, position: lsp.Position) -> str:
 
 
 def _entry_edit(document: TextDocument, key: str, paper: Paper) -> lsp.WorkspaceEdit:
-    """Appends the entry to the draft's .bib file, which is made where there is none."""
+    """Appends the entry to the draft's .bib file, creating the file if needed."""
     path = bibliography_of(document).path
     uri = path.absolute().as_uri()
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = text.split("\n")
-    # Columns count in UTF-16 units unless the editor asked for others; the end of the file is the last line's end.
+    # Columns are UTF-16 units unless the editor asked for other units; the end of the file is the end of the last line.
     end = lsp.Position(len(lines) - 1, len(lines[-1].encode("utf-16-le")) // 2)
     new = ("" if not text or text.endswith("\n") else "\n") + to_bibtex([paper], [key])
     create = lsp.CreateFile(uri=uri, options=lsp.CreateFileOptions(ignore_if_exists=True))

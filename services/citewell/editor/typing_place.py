@@ -1,4 +1,4 @@
-"""Where in a draft a citation is being typed, and what stands around it."""
+"""Finds the citation that is being typed in a draft, and its context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from citewell.manuscripts.drafts import Format, flow_of
 from citewell.manuscripts.flow import Citation, Source, context_of
 from citewell.scholarly.contexts import TARGET
 
-# The text around the cursor that is read: several times a context, and parsed in milliseconds.
+# Characters around the cursor that are parsed: several times a context, and parsed in milliseconds.
 _AROUND = 4000
 _LATEX = re.compile(r"\\[a-zA-Z]*[cC]ite[a-zA-Z]*\*?(?:\[[^\]\n]*\]){0,2}\{([^{}\\\n]*)$")
 _MARKDOWN = re.compile(r"(?:\[[^\[\]\n]*?-?@|(?<![\w@])@)([\w:.#$%&+?<>~/-]*)$")
@@ -18,18 +18,18 @@ _KEY = re.compile(r"[^\s,;@{}\[\]]*$")
 
 @dataclass(frozen=True, slots=True)
 class TypingPlace:
-    """A citation in the making."""
+    """A citation that is being typed."""
 
     context: str
-    """What stands around it, with a TARGETCIT."""
+    """The text around it, with a TARGETCIT."""
     typed: str
-    """The beginning of the key, right before the cursor."""
+    """The part of the key that was typed, directly before the cursor."""
     keys: frozenset[str]
     """Other keys of the same citation."""
 
 
 def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
-    """The citation that the cursor is in; None where none is being typed. Offsets are code points."""
+    """The citation at the cursor; None if the cursor is in none. Offsets are code points."""
     line_start = text.rfind("\n", 0, cursor) + 1
     line = text[line_start:cursor]
     latex = format_ is Format.LATEX
@@ -37,14 +37,14 @@ def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
     if match is None:
         return None
     typed = _KEY.search(line)
-    assert typed is not None  # it matches the empty end
+    assert typed is not None  # the pattern also matches the empty end
     start, end = line_start + match.start(), _end(text, cursor, "}" if latex else "]")
     inside = text[line_start + match.start() : end]
     found = (
         re.findall(r"@([\w:.#$%&+?<>~/-]+)", inside) if not latex else match[1].split(",") + _rest(text, cursor, end)
     )
     before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
-    # Cut between paragraphs, so that what is read begins and ends outside of commands.
+    # Cut between paragraphs, so that the parsed text begins and ends outside of commands.
     before = before[before.find("\n\n") + 1 :] if start > _AROUND else before
     after = after[: after.rfind("\n\n") + 1 or None] if end + _AROUND < len(text) else after
     flow = flow_of(Source("", f"{before} {TARGET} {after}"), format_)
@@ -63,7 +63,7 @@ def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
 
 
 def _end(text: str, cursor: int, closing: str) -> int:
-    """Behind the citation's closing bracket if it stands on the cursor's line, else the cursor."""
+    """The position after the citation's closing bracket if that is on the cursor's line, else the cursor."""
     line_end = text.find("\n", cursor)
     rest = text[cursor : line_end if line_end >= 0 else len(text)]
     match = re.match(rf"[^{{}}\[\]\\]*?\{closing}", rest)

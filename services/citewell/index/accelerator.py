@@ -1,7 +1,7 @@
-"""A copy of the papers in memory in front of any store: exact with filters, and never the source of truth.
+"""A copy of the papers in memory in front of any store. It answers searches with filters, but owns no data.
 
-The store answers while the copy loads, and what the copy cannot: other vectors, other conditions. The copy follows the
-store's change feed, so writes of other processes reach it as well as this one's.
+The store answers while the copy loads, and queries that the copy cannot answer (other vectors or conditions). The copy
+follows the store's change feed, so it sees the writes of this process and of others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from citewell.index.threads import CopyThreads
 from citewell.index.views import Registry, View
 
 _RESCORED = 1.2
-"""A quantised copy is asked for so many times the limit; the store's own vectors then decide."""
+"""Candidates taken from a quantised copy, as a multiple of the limit. The store's full vectors then decide."""
 
 
 class AcceleratedPoints:
@@ -34,7 +34,7 @@ class AcceleratedPoints:
     def __init__(self, points: Points, dimension: int, form: Form, threads: int, feed_seconds: float) -> None:
         self._points, self._dimension, self._form = points, dimension, form
         self._copy = PaperCopy(dimension, form)
-        self._threads = CopyThreads(1 if form == "gpu" else threads)  # a GPU's resources serve one search at a time
+        self._threads = CopyThreads(1 if form == "gpu" else threads)  # FAISS on a GPU runs one search at a time
         self._follower = Follower("papers", points, (PROFILE, TERMS), self._begin, self._put, feed_seconds)
         self.loaded = self._follower.loaded
         """Set once searches are answered from memory."""
@@ -54,7 +54,7 @@ class AcceleratedPoints:
         self._threads.shutdown()
 
     async def follow(self) -> None:
-        """Takes in what other processes wrote."""
+        """Adds the writes of other processes to the copy."""
         if self.loaded.is_set():
             await self._follower.follow_if_due()
 
@@ -101,7 +101,7 @@ class AcceleratedPoints:
         ]
 
     async def _search_partly(self, query: Nearest) -> list[Hit] | None:
-        """Where profiles are not kept whole, the copy names candidates, and the stored vectors decide."""
+        """For quantised profiles: the copy selects candidates, and the stored vectors decide."""
         if query.field == HYBRID:
             candidates = await self._threads.run(self._copy.promising, query)
             return None if candidates is None else await scored(self._points, query, candidates)
@@ -145,7 +145,7 @@ class AcceleratedPoints:
 
 
 def _still_admitted(point: Point, query: Nearest) -> bool:
-    """The store may be newer than the copy: what was hidden or redated since is left out."""
+    """Whether a hit of the copy still meets the conditions in the store, which may be newer than the copy."""
     return not point.payload["hidden"] and all(holds(condition, point) for condition in query.conditions)
 
 
@@ -162,7 +162,7 @@ class AcceleratedStore:
         await self._load_known_views()
 
     async def _load_known_views(self) -> None:
-        """Starts and ends copies with the views, whichever process created or dropped those."""
+        """Starts a copy of each new view and ends copies of dropped views, also for views of other processes."""
         known = set((await self._store.registry()).views.values())
         for view in known:
             self.points(view, Kind.PAPERS)
@@ -177,7 +177,7 @@ class AcceleratedStore:
     async def check(self) -> None:
         await self._store.check()
         await self._load_known_views()
-        # Also without searches: the store keeps its changes for a while only. Views may come and go meanwhile.
+        # Also without searches: the store keeps only its newest changes. Views may be created or dropped meanwhile.
         for papers in list(self._papers.values()):
             await papers.follow()
 

@@ -27,7 +27,7 @@ def require_direction(field: str, vector: Vector) -> None:
 
 
 def require_terms(field: str, terms: Terms) -> None:
-    """Ids ascend, none occurs twice; values are finite and positive."""
+    """Raises InvalidField unless ids ascend without repetition and values are finite and positive."""
     if len(terms.ids) != len(terms.values):
         raise InvalidField(f"{field}.values", f"{len(terms.values)} values", f"as many as ids, {len(terms.ids)}")
     if (wrong := np.flatnonzero(np.diff(terms.ids.astype(np.int64)) <= 0)).size:
@@ -39,7 +39,7 @@ def require_terms(field: str, terms: Terms) -> None:
 
 
 def require_lexical(field: str, query: LexicalQuery, most: int) -> None:
-    """A lexical query whose scores are finite and not negative."""
+    """Raises InvalidField unless every score of the query would be finite and not negative."""
     require_range(f"{field}.terms", len(query.terms.ids), 0, most, "terms")
     require_terms(f"{field}.terms", query.terms)
     for name in ("weight", "k1", "mean_length"):

@@ -1,4 +1,4 @@
-"""Vectors in memory in blocks of rows, so that growing copies nothing."""
+"""Vectors in memory in blocks of rows, so that growth copies no vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BLOCK = 8192
 
 
 class Dense:
-    """Vectors of one dimension by row. Searches may run side by side; changes must run alone."""
+    """Vectors of one dimension, by row. Searches may run in parallel; changes need exclusive access."""
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
@@ -26,7 +26,7 @@ class Dense:
             self._blocks[row // BLOCK][row % BLOCK] = vector
 
     def remove(self, rows: NDArray[np.int64]) -> None:
-        """Nothing to do: the caller does not ask for the scores of rows that are free."""
+        """Does nothing: the caller ignores the scores of free rows."""
 
     def rows(self, rows: NDArray[np.int64]) -> Vector:
         """The vectors of these rows."""

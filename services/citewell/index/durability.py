@@ -1,4 +1,4 @@
-"""Syncing files to disk: once for a new folder, and once for all writers that wait at the same time."""
+"""Syncs files to disk: whole folders, and one sync for all writers that wait at the same time (group commit)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _sync(path: Path) -> None:
     try:
         opened = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return  # removed meanwhile, e.g. a write-ahead log that a flush made superfluous
+        return  # removed in the meantime, e.g. a write-ahead log that is no longer needed after a flush
     try:
         os.fsync(opened)
     finally:
@@ -35,7 +35,7 @@ def _sync(path: Path) -> None:
 
 
 class GroupCommit:
-    """Syncs for many writers together: those that come while a sync runs share the next one.
+    """Group commit: writers that arrive while a sync runs share the next one.
 
     A write is numbered before its writer asks for durability. A sync covers all writes whose numbers were given out
     before it began.
@@ -56,7 +56,7 @@ class GroupCommit:
             return
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._running))
-        # Shielded: a caller that gives up does not end the sync that others wait for.
+        # Shielded: cancelling one caller must not cancel the sync that others wait for.
         await asyncio.shield(self._next)
 
     def require_working(self) -> None:

@@ -40,7 +40,7 @@ from citewell.runtime.errors import StorageFull
 
 ENGINE = "qdrant-edge"
 
-# Points a write and queries a batch: so few that other threads get the GIL again within some milliseconds.
+# Points per write and queries per batch. Small, so that other threads get the GIL again within some milliseconds.
 WRITE_CHUNK, QUERY_CHUNK, READ_CHUNK = 64, 16, 500
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ T = TypeVar("T")
 def create_shard(path: Path, kind: Kind, dimension: int) -> None:
     """Creates an empty shard with its payload indexes, and syncs it to disk."""
     path.mkdir(parents=True)
-    unread = edge.Memory.Cold  # paged in when searched
+    unread = edge.Memory.Cold  # the operating system pages it in during a search
     if kind is Kind.PAPERS:
         vectors = {
             PROFILE: edge.EdgeVectorParams(dimension, edge.Distance.Cosine),
@@ -58,7 +58,7 @@ def create_shard(path: Path, kind: Kind, dimension: int) -> None:
         sparse = {LEXICAL: edge.EdgeSparseVectorParams()}
     else:
         vectors, sparse = {SPAN: edge.EdgeVectorParams(dimension, edge.Distance.Cosine, memory=unread)}, {}
-    # No graph is built: a full scan of 88,000 papers is fast and exact, and building one blocks the process.
+    # No HNSW graph: a full scan of 88,000 papers is fast and exact, and building a graph blocks the process.
     shard = edge.EdgeShard.create(str(path), edge.EdgeConfig(vectors=vectors, sparse_vectors=sparse))
     for name in PAPER_KEYWORDS if kind is Kind.PAPERS else SPAN_KEYWORDS:
         shard.update(edge.UpdateOperation.create_field_index(name, edge.PayloadSchemaType.Keyword))
@@ -69,7 +69,7 @@ def create_shard(path: Path, kind: Kind, dimension: int) -> None:
 
 
 class OneThread:
-    """The thread that every call of the engine runs on, one after the other."""
+    """The single thread that runs all calls of the engine, one after the other."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=ENGINE)
@@ -89,8 +89,8 @@ class OneThread:
 class EdgePoints:
     """The points of one shard.
 
-    The engine writes its write-ahead log through a memory map and syncs it only with a flush, which takes some 30
-    times as long as syncing the log's files. So these are synced here, before a write is acknowledged.
+    The engine writes its write-ahead log through a memory map and syncs it only in a flush, which takes some 30
+    times as long as syncing the log's files. This class therefore syncs those files before a write is acknowledged.
     """
 
     def __init__(self, path: Path, thread: OneThread, min_free_bytes: int, flush_seconds: float) -> None:
@@ -103,12 +103,12 @@ class EdgePoints:
 
     async def upsert(self, points: Sequence[Point]) -> int:
         stale = sum([await self._thread.run(self._write, chunk) for chunk in _chunks(points, WRITE_CHUNK)])
-        # Also when nothing was written: a write of another call, not synced yet, may have made these points stale.
+        # Also if nothing was written: points may be stale because of another call's write that is not synced yet.
         await self._commit.durable(self._change)
         return stale
 
     def _write(self, points: Sequence[Point]) -> int:
-        """Reads, compares and writes in one go: the engine's conditional upsert does not tell what was stale."""
+        """Reads, compares and writes in one step: the engine's conditional upsert does not report stale points."""
         change = self._change + 1
         records = self._shard.retrieve([point.id for point in points], ["version"], False)
         stored = {record.id: record.payload["version"] for record in records}
@@ -127,7 +127,7 @@ class EdgePoints:
         return sum(stored.get(point.id, 0) > point.version for point in points)
 
     def _require_space(self) -> None:
-        # The engine writes through memory maps: on a full disk the process would be killed by a signal.
+        # The engine writes through memory maps: on a full disk SIGBUS would kill the process.
         free = shutil.disk_usage(self._path).free
         if free < self._min_free_bytes:
             raise StorageFull(
@@ -182,7 +182,7 @@ class EdgePoints:
         return Page([_point(record) for record in records], next_id)
 
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int:
-        if not conditions:  # the engine keeps this number
+        if not conditions:  # the engine reports the number of points without counting
             return int((await self._thread.run(self._shard.info)).points_count)
         count = edge.CountRequest(exact=True, filter=_filter(conditions))
         return int(await self._thread.run(self._shard.count, count))
@@ -191,7 +191,7 @@ class EdgePoints:
         return self._change
 
     async def changes(self, after: int) -> Changes:
-        """Read from the payloads, where each point has the number of its last write: as durable as the points."""
+        """Read from the payloads: each point holds the number of its last write, so the feed is durable as well."""
         number = self._change
         ids: set[UUID] = set()
         start, more = None, number > after
@@ -210,7 +210,7 @@ class EdgePoints:
         return [record.id for record in records], next_id
 
     def close(self) -> None:
-        """Flushes and closes. To be called on the store's thread, or when that has ended."""
+        """Flushes and closes. Call it on the store's thread, or after that thread has ended."""
         self._flush()
         self._shard.close()
 

@@ -1,4 +1,4 @@
-"""Profiles in memory as a FAISS index that does not keep them whole: quantised, or on a GPU."""
+"""Profiles in memory as a FAISS index that keeps no full vectors on the host: quantised, or on a GPU."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def gpu_is_there() -> bool:
 
 
 class FaissIndex:
-    """Vectors by row. FAISS only appends: a new version goes to a new position, and the old position is dead.
+    """Vectors by row. FAISS only appends: a new version gets a new position, and its old position becomes dead.
 
-    Searches may run side by side; changes must run alone.
+    Searches may run in parallel; changes need exclusive access.
     """
 
     def __init__(self, dimension: int, form: Form) -> None:
@@ -41,7 +41,7 @@ class FaissIndex:
 
     @property
     def positions(self) -> int:
-        """Positions held, dead ones too."""
+        """The number of positions, dead ones included."""
         return len(self._row)
 
     @property
@@ -52,7 +52,7 @@ class FaissIndex:
     def put(self, rows: Places, vectors: Vector) -> None:
         """Sets the vectors of these distinct rows."""
         self.remove(rows)
-        if not self._index.is_trained:  # the range of each component, wide enough for what has not been seen
+        if not self._index.is_trained:  # the range of each component, with a margin for later vectors
             wide = np.full(self._dimension, 4 / np.sqrt(self._dimension), dtype=np.float32)
             self._index.train(np.vstack([vectors, wide, -wide]))
         self._index.add(vectors)
@@ -78,7 +78,7 @@ class FaissIndex:
             vectors = self._index.reconstruct_batch(np.flatnonzero(alive))
             self._index = _new_index(self._dimension, self._form)
             self._index.add(vectors)
-        else:  # moves the codes together where they are
+        else:  # compacts the codes in place
             bitmap = np.packbits(~alive, bitorder="little")
             self._index.remove_ids(faiss.IDSelectorBitmap(bitmap))  # type: ignore[arg-type, call-arg]
         self._row = self._row[alive]
@@ -90,7 +90,7 @@ class FaissIndex:
     ) -> tuple[Places, NDArray[np.float32]] | None:
         """The admitted rows nearest to the vector and their cosines, best first.
 
-        None when this kind of index cannot tell.
+        None when this kind of index cannot answer the query.
         """
         positions = self._position[: len(admitted)]
         chosen = np.zeros(len(self._row), dtype=bool)
@@ -100,7 +100,7 @@ class FaissIndex:
         if not limit:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         if self._form == "gpu":
-            # No GPU index takes a selector: choose among the nearest of all, as far as it goes.
+            # GPU indexes accept no selector: take the nearest of all rows, as many as it can return, and filter them.
             scores, found = self._index.search(vector[np.newaxis], min(_GPU_MOST, len(self._row)))
             kept = chosen[found[0]]
             if np.count_nonzero(kept) < limit:

@@ -1,4 +1,4 @@
-"""Which points may be answers, in terms any store can apply before it takes the nearest."""
+"""Conditions on points that every store can apply before it selects the nearest ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from citewell.scholarly.papers import SearchFilter
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The integer is at least `least` and below `below`; None is open."""
+    """The integer is at least `least` and below `below`; None = no bound."""
 
     key: str
     least: int | None = None
@@ -56,7 +56,7 @@ VISIBLE = Between("hidden", below=1)
 
 
 def paper_conditions(search_filter: SearchFilter) -> tuple[Condition, ...]:
-    """What SearchFilter.admits says, for a store. Hidden papers are not named: they have no vector to be found by."""
+    """SearchFilter.admits as conditions for a store. Hidden papers need none: without vectors no search finds them."""
     conditions: list[Condition] = []
     if search_filter.published_before.known:
         conditions.append(before(search_filter.published_before))
@@ -83,7 +83,7 @@ def span_conditions(
 
 
 def holds(condition: Condition, point: Point) -> bool:
-    """Whether a point in hand meets a condition."""
+    """Whether a point that was read meets a condition."""
     match condition:
         case Between(key, least, below):
             value = point.payload[key]
@@ -99,6 +99,6 @@ def holds(condition: Condition, point: Point) -> bool:
 
 
 def before(boundary: PartialDate) -> Between:
-    """Surely published before the first day that this date can mean."""
-    # An unknown date is day 0: never surely older than anything.
+    """Certainly published before the first day that this date can mean."""
+    # An unknown date is day 0, which is never certainly older than another date.
     return Between("last_day", least=1, below=boundary.first_day())

@@ -17,7 +17,7 @@ _loads = telemetry.meter.create_histogram("citewell_index_load.duration", unit="
 
 
 class Follower:
-    """Hands all points, and later their new versions, to `put`, one call at a time."""
+    """Passes all points, and later their new versions, to `put`, one call at a time."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Follower:
         started, count = time.monotonic(), 0
         while not self.loaded.is_set():
             try:
-                # What is written meanwhile is in the feed from here on.
+                # Writes made while the points are read have numbers above this one, and are followed afterwards.
                 number, start, count = await self._points.change_number(), None, 0
                 async with self._putting:
                     self._begin()  # a restored store may have lost what the copy holds
@@ -56,7 +56,7 @@ class Follower:
                         break
                 self._number = number
                 self.loaded.set()
-            except Exception as error:  # any: the store goes on answering, and is read again
+            except Exception as error:  # any error: the store goes on answering, and loading is tried again
                 telemetry.logger.warning("loading a copy failed", of=self._what, why=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
         seconds = time.monotonic() - started
@@ -64,7 +64,7 @@ class Follower:
         telemetry.logger.info("copy loaded", of=self._what, points=count, seconds=round(seconds, 3))
 
     async def follow(self) -> None:
-        """Takes in all that was written until now. Where the feed does not tell, the copy is loaded again."""
+        """Applies all writes made until now. If the feed no longer has them, the copy is loaded again."""
         async with self._following:
             if not self.loaded.is_set():  # being loaded again, with all that was written until now
                 return
@@ -82,7 +82,7 @@ class Follower:
             self._number, self._followed = changes.number, time.monotonic()
 
     async def follow_if_due(self) -> None:
-        """Asks the store for news unless it was asked within the seconds allowed."""
+        """Follows the feed unless that was done within the allowed seconds."""
         if time.monotonic() - self._followed < self._feed_seconds:
             return
         try:

@@ -3,8 +3,8 @@
     LEXICAL   lexical score
     HYBRID    cosine to the profile + weight · lexical score
 
-An engine that cannot scan all papers names candidates by each part alone. Their scores are then computed here, from the
-stored vector and the stored bag of words, in a fixed order of operations: every engine gives a paper the same score.
+An engine that cannot scan all papers selects candidates by each part alone. Their scores are then computed here, from
+the stored vector and bag of words, in a fixed order of operations, so that every engine gives a paper the same score.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from citewell.index.store import Answers, Hit, Nearest, Points
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
 
 NAMED, MOST_NAMED = 4, 8_000
-"""Each part names so many times the limit, and no fewer than LEAST_CANDIDATES, with its score.
+"""Each part selects NAMED times the limit as candidates, and at least LEAST_CANDIDATES.
 
-A Qdrant server in strict mode is told to refuse more than MOST_NAMED.
+MOST_NAMED is the most that a Qdrant server in strict mode accepts.
 """
 SCORED = 1.5
-"""So many times the limit are scored exactly: those that score most by what the engine says of each part."""
+"""This many times the limit are scored exactly: the best by the engine's approximate scores."""
 LEAST_CANDIDATES = 200
 
 Scores = NDArray[np.float64]
 
 
 def cosines(vectors: Vector, vector: Vector) -> Scores:
-    """The cosine of each row, both at unit length. A row's cosine does not depend on the other rows."""
+    """The cosine of each row; all vectors have unit length. A row's cosine does not depend on the other rows."""
     return np.asarray((vectors.astype(np.float64) * vector.astype(np.float64)).sum(axis=1))
 
 
 def word_parts(query: LexicalQuery, terms: Terms, length: float) -> tuple[float, Terms]:
-    """The lexical score of a bag of words, and what each matched term adds to it."""
-    # Of type float32, so that the operations are those of the postings; summed one after the other, as there.
+    """The lexical score of a bag of words, and the share of each matched term."""
+    # In float32 and summed one after the other, as in the postings, so that both results are equal to the last bit.
     parts = contributions(query, terms, np.float32(length))  # type: ignore[arg-type]
     return (float(np.cumsum(parts.values, dtype=np.float64)[-1]) if len(parts) else 0.0), parts
 
@@ -64,7 +64,7 @@ async def by_words(points: Points, queries: Sequence[Nearest]) -> Answers:
             engine, exact = answers.engine, exact and answers.exact and len(answers.hits[0]) < part.limit
             lists.append({hit.point.id: weight * hit.score for hit in answers.hits[0]})
         everyone = {id_ for scores in lists for id_ in scores}
-        for scores, (weight, part) in zip(lists, parts, strict=True):  # what the other part named
+        for scores, (weight, part) in zip(lists, parts, strict=True):  # the candidates of the other part
             if missing := everyone - scores.keys():
                 these = replace(part, limit=len(missing), conditions=(These(frozenset(missing)),))
                 answers = await points.nearest([these])

@@ -1,4 +1,4 @@
-"""What the index service does: searches, evidence, conditional writes, views. It works over any Store."""
+"""The index service's operations: searches, evidence, conditional writes, views. They work with any Store."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Index:
         return unit(vector)
 
     def _span_words(self, view: View) -> SpanWords:
-        """Loaded at the first search over spans: who never asks for spans pays no memory for them."""
+        """Loaded by the first search over spans, so that an index without such searches needs no memory for them."""
         if view not in self._spans:
             spans, papers = (self._store.points(view, kind) for kind in (Kind.SPANS, Kind.PAPERS))
             self._spans[view] = SpanWords(spans, papers, self._search_threads, self._feed_seconds)
@@ -170,7 +170,7 @@ class Index:
     async def upsert(
         self, index_view: str, epoch: str, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]
     ) -> int:
-        """Writes the points that are newer than the stored ones; returns how many were older.
+        """Writes the points that are newer than the stored ones; returns the number of older ones.
 
         Everything is checked before anything is written.
         """
@@ -182,7 +182,7 @@ class Index:
         for number, span in enumerate(spans):
             require_span(f"spans[{number}]", span, view.dimension)
         stale = 0
-        # Spans first, so that the contexts in a paper's new profile are there before the profile is.
+        # Spans first, so that the contexts behind a paper's new profile are stored before the profile.
         for kind, points in (
             (Kind.SPANS, newest(map(span_to_point, spans))),
             (Kind.PAPERS, newest(map(paper_to_point, papers))),
@@ -195,7 +195,7 @@ class Index:
         return stale
 
     async def papers(self, ids: Sequence[str]) -> tuple[list[Paper], list[str]]:
-        """The papers in the order asked, and the ids nothing is shown for: unknown ones and retracted ones."""
+        """The papers in the requested order, and the ids of unknown and retracted papers."""
         require_range("ids", len(ids), 0, MAX_IDS, "ids")
         view = (await self._store.registry()).resolve("")
         points = await self._read(view, Kind.PAPERS, ids)
@@ -218,7 +218,7 @@ class Index:
     async def read_points(
         self, index_view: str, paper_ids: Sequence[str], span_keys: Sequence[str]
     ) -> tuple[list[PaperPoint], list[SpanPoint]]:
-        """The stored points that exist, hidden ones too, vectors at unit length."""
+        """The stored points that exist, including hidden ones; vectors have unit length."""
         require_range("paper_ids", len(paper_ids) + len(span_keys), 0, MAX_IDS, "paper ids and span keys")
         view = (await self._store.registry()).resolve(index_view)
         papers = await self._read(view, Kind.PAPERS, paper_ids, (PROFILE, CONTENT, TERMS))
@@ -229,7 +229,7 @@ class Index:
         )
 
     async def create_view(self, view: View) -> bool:
-        """Whether it was created; False when it was there with the same properties."""
+        """True if the view was created; False if it existed with the same properties."""
         async with self._changing_views:
             known = (await self._store.registry()).views
             if view.name in known:
@@ -239,7 +239,7 @@ class Index:
             return True
 
     async def serve_view(self, name: str) -> str:
-        """Serves the view from now on; the name of the one served before."""
+        """Makes this view the serving one; returns the name of the previous one."""
         async with self._changing_views:
             registry = await self._store.registry()
             view = registry.resolve(_named(name))
@@ -271,11 +271,11 @@ class Index:
         return await self._store.registry()
 
     async def stored(self, view: View) -> dict[Kind, int]:
-        """How many points the view has, hidden ones too."""
+        """The number of points in the view, including hidden ones."""
         return {kind: await self._store.points(view, kind).count() for kind in Kind}
 
     async def close(self) -> None:
-        """Ends what runs in the background. The store is closed by its owner."""
+        """Ends background tasks. The caller closes the store."""
         while self._spans:
             await self._spans.popitem()[1].close()
 

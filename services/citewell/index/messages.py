@@ -1,4 +1,4 @@
-"""Messages of the index to domain objects and back. Errors name the field as the caller wrote it."""
+"""Converts messages of the index to domain objects and back. Errors name the field as in the caller's request."""
 
 from __future__ import annotations
 

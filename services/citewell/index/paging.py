@@ -1,4 +1,4 @@
-"""Opaque page tokens: where the next page starts, bound to what was asked."""
+"""Opaque page tokens: where the next page starts, bound to the view and the filter of the request."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from citewell.scholarly.papers import SearchFilter
 
 
 def to_token(start: UUID, view: View, search_filter: SearchFilter) -> str:
-    """A token that only the same filter over the same view may use."""
+    """A token that is valid only for the same filter and view."""
     written = json.dumps([start.hex, _digest(view, search_filter)])
     return base64.urlsafe_b64encode(written.encode()).decode()
 
 
 def from_token(token: str, view: View, search_filter: SearchFilter) -> UUID:
-    """Where the page starts, or InvalidField for a token that is broken or belongs to another question."""
+    """Where the page starts; InvalidField for a token that is damaged or belongs to another filter or view."""
     try:
         start, digest = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
         position = UUID(start)

@@ -23,7 +23,7 @@ from citewell.scholarly.lexical import NO_TERMS, Terms
 Form = Literal["flat", "sq8", "gpu"]
 
 _ROUNDING = 1e-5
-"""More than float32 cosines of unit vectors can be wrong by."""
+"""An upper bound of the error of float32 cosines of unit vectors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,14 +38,14 @@ class Ranked:
 
 
 class PaperCopy:
-    """Searches may run side by side; `put` must run alone."""
+    """The copy of one view. Searches may run in parallel; `put` needs exclusive access."""
 
     def __init__(self, dimension: int, form: Form = "flat") -> None:
         self.rows, self.postings = Rows(), Postings()
         self._dense = Dense(dimension) if form == "flat" else FaissIndex(dimension, form)
 
     def put(self, points: Sequence[Point]) -> None:
-        """Takes new versions in; hidden papers are forgotten."""
+        """Stores new versions and removes hidden papers."""
         hidden = [point for point in points if point.payload["hidden"]]
         shown = [point for point in points if not point.payload["hidden"]]
         removed = self.rows.remove(hidden)
@@ -60,7 +60,7 @@ class PaperCopy:
     def search(self, query: Nearest, helper: Executor) -> list[Ranked]:
         """The best of all admitted papers, in order.
 
-        Every paper is scored fast, in float32; those near enough to the limit are scored again in float64. What a
+        Every paper is scored in float32, which is fast; those near the limit are scored again in float64. A
         paper scores then depends on its own vector and words alone, not on its row or on earlier versions. Profiles
         that are not kept whole can be searched by `nearest` only.
         """
@@ -99,7 +99,7 @@ class PaperCopy:
         ]
 
     def nearest(self, query: Nearest, limit: int) -> list[tuple[UUID, float]] | None:
-        """The nearest profiles of an index that does not keep them whole; None when it cannot tell."""
+        """The nearest profiles of an index without full vectors; None when it cannot answer the query."""
         assert isinstance(self._dense, FaissIndex)
         assert isinstance(query.vector, np.ndarray)
         found = self._dense.nearest(query.vector, limit, self.rows.admitted(query.conditions))
@@ -109,9 +109,9 @@ class PaperCopy:
         return [(self.rows.id(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
 
     def promising(self, query: Nearest) -> list[UUID] | None:
-        """The papers that score most by rounded cosines and words, among those that one of the two names.
+        """The papers with the best scores from approximate cosines and words, among the candidates of either part.
 
-        None when the index cannot tell.
+        None when the index cannot answer the query.
         """
         assert isinstance(self._dense, FaissIndex)
         assert isinstance(query.vector, np.ndarray)
@@ -128,7 +128,7 @@ class PaperCopy:
         others[:] = False
         others[by_words] = True
         cosines_of_others = self._dense.nearest(query.vector, len(by_words), others)
-        if cosines_of_others is None:  # cannot be told: each is as far as the farthest that was named
+        if cosines_of_others is None:  # unknown cosines: at most the lowest cosine among the candidates
             cosines_of_others = by_words, np.full(len(by_words), nearest[1].min(initial=1.0), np.float32)
         rows = np.concatenate([nearest[0], cosines_of_others[0]])
         sums = np.concatenate([nearest[1], cosines_of_others[1]]) + query.lexical.weight * lexical[rows]

@@ -1,4 +1,4 @@
-"""What the store keeps of a paper and of a span, and how both become points: ids, vectors, payload."""
+"""Papers and spans as points of the store: ids, vectors, payload."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from citewell.scholarly.lexical import NO_TERMS, Terms
 from citewell.scholarly.papers import ExternalId, Paper
 
 SCHEMA_VERSION = 2
-"""Grows when stored points can no longer be read or filtered as before. Views of an older schema are dropped."""
+"""Increased when stored points can no longer be read or filtered as before. Views of an older schema are dropped."""
 
 PROFILE, CONTENT, LEXICAL, SPAN = "profile", "content", "lexical", "span"
-"""Names of the stored vectors. LEXICAL is sparse, and serves to choose candidates only: scores come from TERMS."""
+"""Names of the stored vectors. LEXICAL is sparse and only selects candidates; scores are computed from TERMS."""
 HYBRID = "hybrid"
 """A search by PROFILE and words together."""
 
 TERMS, SPAN_TERMS = "terms", "span_terms"
-"""Names of the stored bags of words. They are read where they are asked for by name, as vectors are."""
+"""Names of the stored bags of words. Like vectors, they are read only when requested by name."""
 
-# Indexed payload fields: every one that may be filtered or ordered by.
+# Indexed payload fields: all fields used in filters or for ordering.
 PAPER_KEYWORDS, SPAN_KEYWORDS = ("venue",), ("cited_id", "citing_id")
 # `hidden` is 0 or 1: the embedded engine answers a range over an integer index 20 times as fast as a boolean match.
 INTEGERS = ("hidden", "last_day", "year")
@@ -47,16 +47,16 @@ class Sparse:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PaperPoint:
-    """A paper as the ledger wants it served."""
+    """A paper as the ledger projects it."""
 
     paper: Paper
     version: int
     profile: Vector = field(default_factory=lambda: NO_VECTOR)
     content: Vector = field(default_factory=lambda: NO_VECTOR)
     terms: Terms = NO_TERMS
-    """Weighted counts of the words in title, abstract and citing contexts; of long lists the largest."""
+    """Weighted counts of the words in title, abstract and citing contexts; only the largest of a long list."""
     length: float = 0.0
-    """The sum over all words, also of those that a long list leaves out."""
+    """The sum over all words, including those that were cut from a long list."""
     hidden: bool = False
 
 
@@ -85,7 +85,7 @@ class SpanPoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Point:
-    """What a store holds under one id. The payload's `key` names it and breaks ties, its `version` orders writes."""
+    """A stored point. In the payload, `key` names the paper or span and breaks ties; `version` orders writes."""
 
     id: uuid.UUID
     payload: dict[str, Any]
@@ -100,7 +100,7 @@ class Point:
         return int(self.payload["version"])
 
     def dense(self, name: str) -> Vector:
-        """The named vector; an empty one where the point has none."""
+        """The named vector; empty if the point has none."""
         vector = self.vectors.get(name, NO_VECTOR)
         return NO_VECTOR if isinstance(vector, Sparse) else vector
 
@@ -111,9 +111,9 @@ def point_id(key: str) -> uuid.UUID:
 
 
 def unit(vector: Vector) -> Vector:
-    """The vector at length one, as cosine engines store it; zero stays zero.
+    """The vector normalised to unit length; a zero vector stays zero.
 
-    Done here, so that every engine holds the same bits: Qdrant leaves unit vectors alone.
+    Normalised here, so that every engine holds the same bits: Qdrant does not change unit vectors.
     """
     length = float(np.linalg.norm(vector.astype(np.float64)))
     return (vector / length).astype(np.float32) if length else vector
@@ -132,17 +132,17 @@ def unpack(packed: str | None) -> Terms:
 
 
 def candidate_weights(terms: Terms, length: float) -> Sparse:
-    """The sparse vector of a bag of words. It depends on the paper alone, so new statistics do not change it."""
+    """The sparse vector of a bag of words. It depends only on the paper, so new statistics do not change it."""
     half = 1.2 * (0.6 + 0.4 * length / _ORDINARY_LENGTH)
     return Sparse(tuple(terms.ids.tolist()), tuple((terms.values / (terms.values + half)).tolist()))
 
 
 _ORDINARY_LENGTH = 200.0
-"""Stands for the mean length of a bag of words, which changes with the collection."""
+"""A constant in place of the mean length of a bag of words, which changes with the collection."""
 
 
 def newest(points: Iterable[Point]) -> list[Point]:
-    """One point an id, the newest version: a batch may name a paper twice."""
+    """The newest version of each id: a batch may contain a paper twice."""
     kept: dict[uuid.UUID, Point] = {}
     for point in points:
         if point.id not in kept or kept[point.id].version < point.version:

@@ -1,8 +1,8 @@
-"""Bags of words in memory, inverted: for each term the papers that have it and how often.
+"""An inverted index of bags of words in memory: for each term, the papers that contain it and its counts.
 
-Postings are kept in segments that are never changed, only replaced: a new version of a bag goes to a new segment, and
+Postings are kept in immutable segments: a new version of a bag goes to a new segment, and
 its old entries are skipped until the segment is merged with others. Merging is geometric, so an entry is copied a few
-times in its life, and a segment has an upper size, so that no merge takes long or much memory.
+times in all. Segments have a maximum size, which limits the time and memory of a merge.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Rows = NDArray[np.int64]
 Counts = NDArray[np.float32]
 
 FAN = 4
-"""So many segments of about one size become one."""
+"""This many segments of similar size are merged into one."""
 LARGEST = 2_000_000
 """Segments with more entries than this are not merged any further."""
 _BATCH = 4_000_000
-"""Entries whose scores are added up at once: bounds what a search takes of memory."""
+"""Entries that are scored at once: limits the memory of a search."""
 _DEAD = -1
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """Entries by term, and within a term by document. A document is a bag at a time; its row is where its paper is."""
+    """Entries by term, then by document. A document is one version of a bag; its row is that of its paper."""
 
     terms: NDArray[np.uint32]
     starts: Rows
@@ -51,16 +51,16 @@ class Segment:
 
 
 class Postings:
-    """Many bags of words, one a row. Searches may run side by side; changes must run alone."""
+    """Bags of words, one per row. Searches may run in parallel; changes need exclusive access."""
 
     def __init__(self) -> None:
-        self._segments: list[Segment | None] = []  # a place is kept while rows name it
+        self._segments: list[Segment | None] = []  # an entry is kept while rows refer to it
         self._segment = np.empty(0, np.int32)
         self._document = np.empty(0, np.int32)
 
     @property
     def entries(self) -> int:
-        """Entries held, those of replaced bags too."""
+        """The number of entries, including those of replaced bags."""
         return sum(segment.entries for segment in self._live())
 
     @property
@@ -79,7 +79,7 @@ class Postings:
             self._add(_segment(rows[filled], [bags[number] for number in filled]))
 
     def remove(self, rows: Rows) -> None:
-        """Forgets the bags of these rows; rows without a bag are fine."""
+        """Removes the bags of these rows; rows without a bag are ignored."""
         rows = rows[rows < len(self._segment)]
         rows = rows[self._segment[rows] != _DEAD]
         for place in np.unique(self._segment[rows]).tolist():
@@ -108,7 +108,7 @@ class Postings:
         self._document[rows] = alive
 
     def due(self) -> list[Segment]:
-        """Segments to be merged now; none when all is well. Merge them, then `replace` them, with no change between."""
+        """Segments to be merged now, or none. Pass them to `merge`, then to `replace`, with no change in between."""
         for segment in self._live():
             if 2 * segment.dead > len(segment.rows):
                 return [segment]
@@ -122,23 +122,23 @@ class Postings:
         return []
 
     def replace(self, old: Sequence[Segment], merged: Segment | None) -> None:
-        """Puts the merged segment in the place of those that it was made of."""
+        """Replaces segments by the one that they were merged into."""
         gone = {id(segment) for segment in old}
         self._segments = [None if id(segment) in gone else segment for segment in self._segments]
         if merged is not None:
             self._add(merged)
 
     def tidy(self) -> None:
-        """Merges all that is due."""
+        """Merges all segments that are due."""
         while due := self.due():
             self.replace(due, merge(due))
 
     def scores(self, query: LexicalQuery, rows: int) -> NDArray[np.float64]:
         """The lexical score of each row below `rows`.
 
-        A row's parts are added in the order of the terms, wherever they are stored: the same bag scores the same.
+        A row's parts are added in the order of the terms, wherever they are stored, so equal bags have equal scores.
         """
-        scores = np.zeros(rows + 1)  # the last one takes what replaced bags add
+        scores = np.zeros(rows + 1)  # the last element collects the scores of replaced bags
         found: list[tuple[Rows, Counts]] = []
         entries = 0
         for segment in self._live():
@@ -154,7 +154,7 @@ class Postings:
         return scores[:rows]
 
     def occurrences(self, terms: NDArray[np.uint32]) -> tuple[Rows, NDArray[np.int64], Counts]:
-        """Where these terms stand: row, number of the term and count. A row's terms come in their order."""
+        """The entries of these terms: row, number of the term, and count. The terms of a row are in order."""
         found = []
         for segment in self._live():
             for number, place in _lists(segment, terms):
@@ -167,11 +167,11 @@ class Postings:
         return rows, numbers, counts
 
     def matched(self, query: LexicalQuery, rows: Rows, limit: int) -> list[Terms]:
-        """For each of these rows the terms that add most to its lexical score, and what they add."""
+        """For each of these rows, the terms with the largest shares of its lexical score, and these shares."""
         numbers = np.full(len(self._segment) + 1, _DEAD)
         inside = rows < len(self._segment)
         numbers[rows[inside]] = np.flatnonzero(inside)
-        numbers[-1] = _DEAD  # where dead documents point
+        numbers[-1] = _DEAD  # the row of dead documents
         found: list[tuple[Rows, NDArray[np.uint32], Counts]] = []
         for segment in self._live():
             if lists := _lists(segment, query.terms.ids):
@@ -191,7 +191,7 @@ class Postings:
 
 
 def merge(segments: Sequence[Segment]) -> Segment | None:
-    """One segment with the living bags of all; None when there is none. The segments stay as they are."""
+    """One segment with the live bags of all segments; None if there are none. The segments are not changed."""
     parts = [part for part in map(_without_dead, segments) if part.entries]
     if len(parts) <= 1:
         return parts[0] if parts else None
@@ -245,7 +245,7 @@ def _segment(rows: Rows, bags: Sequence[tuple[Terms, float]]) -> Segment:
 
 
 def _lists(segment: Segment, wanted: NDArray[np.uint32]) -> list[tuple[int, slice]]:
-    """For each wanted term that the segment has, its number and where its entries are."""
+    """For each wanted term in the segment, its number and the range of its entries."""
     at = np.searchsorted(segment.terms, wanted)
     known = np.flatnonzero(segment.terms[np.minimum(at, len(segment.terms) - 1)] == wanted)
     starts, ends = segment.starts[at[known]].tolist(), segment.starts[at[known] + 1].tolist()
@@ -255,7 +255,7 @@ def _lists(segment: Segment, wanted: NDArray[np.uint32]) -> list[tuple[int, slic
 def _parts(
     segment: Segment, query: LexicalQuery, lists: list[tuple[int, slice]]
 ) -> tuple[NDArray[np.int32], Counts, NDArray[np.uint32]]:
-    """For each entry its document, what it adds to the score, and its term.
+    """For each entry its document, its share of the score, and its term.
 
     The same operations on float32 numbers as lexical.contributions, so that the results agree to the last bit.
     """

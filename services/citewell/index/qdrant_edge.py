@@ -1,4 +1,4 @@
-"""The embedded store: qdrant-edge shards in a folder, two a view, and a registry file beside them."""
+"""The embedded store: qdrant-edge shards in a folder, two per view, and a registry file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from citewell.runtime.owner_lock import OwnerLock
 
 
 class EdgeStore:
-    """Each view is a folder. Only one process may own the store: the engine's shards allow no more."""
+    """Each view is a folder. Only one process may own the store, because the engine's shards allow only one."""
 
     engine = ENGINE
 

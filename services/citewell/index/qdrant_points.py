@@ -27,15 +27,15 @@ from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPreco
 ENGINE = "qdrant"
 WRITE_CHUNK, READ_CHUNK = 256, 1000
 KEPT_ENTRIES, DELETE_EVERY = 5_000, 500
-"""So many entries of the change log are kept: copies in memory that are further behind load everything again."""
+"""How many entries of the change log are kept. Copies in memory that are further behind load everything again."""
 OVERSAMPLING = 2.0
-"""Quantised vectors choose so many times the limit, the full ones decide."""
+"""Quantised vectors select this many times the limit; the full vectors decide."""
 
 T = TypeVar("T")
 
 
 async def ask(call: Awaitable[T]) -> T:
-    """The server's answer within what is left of the caller's deadline, or an error of our tree."""
+    """The server's answer within the rest of the caller's deadline; failures become errors of `runtime.errors`."""
     left = budget("the store")
     try:
         async with asyncio.timeout(None if math.isinf(left) else left):
@@ -79,15 +79,15 @@ _REFUSALS = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""The server understood the call and refuses it: sending it again does not help."""
+"""The server understood the call and refused it: a retry does not help."""
 
 
 class ChangeLog:
     """A numbered log of writes, without gaps, shared by every index process. The oldest entries are deleted.
 
-    An entry is inserted only where none is, so the next number goes to exactly one writer. A writer adds its entry
-    after its points and before it answers: a writer that dies in between has acknowledged nothing, and the ledger sends
-    the write again.
+    An entry is inserted only if its number is unused, so each number goes to exactly one writer. A writer adds its
+    entry after its points and before it answers. A writer that dies in between has acknowledged nothing, and the
+    ledger sends the write again.
     """
 
     def __init__(self, client: AsyncQdrantClient, collection: str) -> None:
@@ -95,7 +95,7 @@ class ChangeLog:
         self._number, self._entry = 0, ""
         self._writer = uuid.uuid4().hex
         self.lives = 0
-        """How often the log was found replaced, as a restore does."""
+        """How often the log was found replaced, which happens in a restore."""
 
     async def number(self) -> int:
         """The last entry's number."""
@@ -149,7 +149,7 @@ class ChangeLog:
         return Changes(int(entries[-1]["number"]) if entries else after, frozenset(ids))
 
     async def _entries(self, first: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Entries from this number on, in order: ids of a collection are scrolled in order."""
+        """Entries from this number on, in order: scrolling returns a collection in the order of ids."""
         entries: list[dict[str, Any]] = []
         start: Any = first
         while start is not None:
@@ -189,7 +189,7 @@ class QdrantPoints:
             )
             stored = {point.id: point.version for point in await self.read([point.id for point in chunk])}
             newer = sum(stored.get(point.id, 0) > point.version for point in chunk)
-            # A repeated write counts as written: its first try may have died before it reached the log.
+            # Equal versions count as written: the first attempt may have died before it added its entry to the log.
             if newer < len(chunk):
                 await self._log.append(self._kind, [point.id for point in chunk])
             stale += newer
@@ -290,7 +290,7 @@ def _without_words(asked: Collection[str] = ()) -> Any:
 
 
 def _older_than(version: int) -> models.Filter:
-    """Points that may be replaced; a point without the key would match no range."""
+    """A filter for points that may be replaced. Points without the key match no range, hence the second condition."""
     older = models.FieldCondition(key="version", range=models.Range(lt=version))
     return models.Filter(should=[older, models.IsEmptyCondition(is_empty=models.PayloadField(key="version"))])
 

@@ -1,7 +1,7 @@
 """The store on a Qdrant server or cluster: three collections a view, one alias for the served one.
 
-<prefix>-<view>-papers    profiles, quantised; its metadata says what the view is
-<prefix>-<view>-spans     words about papers
+<prefix>-<view>-papers    profiles, quantised; its metadata describes the view
+<prefix>-<view>-spans     citing contexts
 <prefix>-<view>-changes   the numbered log that copies in memory follow
 <prefix>                  alias of the served view's papers
 """
@@ -31,7 +31,7 @@ _INTEGERS = (*INTEGERS, "version")
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """How collections are spread. What Qdrant does by itself is one shard and one copy."""
+    """How collections are distributed. Qdrant's default is one shard and one copy."""
 
     shards: int = 1
     replicas: int = 1
@@ -74,7 +74,7 @@ class QdrantStore:
         await self._read_registry()
 
     async def registry(self) -> Registry:
-        """Other processes create and serve views too: read again when older than a second."""
+        """Other processes create and serve views too, so the registry is read again after a second."""
         if time.monotonic() - self._registry_read > _REGISTRY_SECONDS:
             await self._read_registry()
         return self._registry
@@ -92,13 +92,13 @@ class QdrantStore:
                     continue  # `create` replaces it
                 view = View(**{property_.name: told[property_.name] for property_ in fields(View)})
                 if listed.name != self.collection(view.name, Kind.PAPERS.value):
-                    continue  # of another prefix that begins with ours
+                    continue  # belongs to another prefix that begins with this one
                 views[view.name] = view
                 serving = view.name if listed.name in served else serving
         self._registry, self._registry_read = Registry(views, serving), time.monotonic()
 
     async def create(self, view: View) -> None:
-        # The papers come last: a view is known by them, so what a crash leaves behind is no view.
+        # Papers last: they define the view, so a crash before this point leaves no view.
         await self._create(view, _CHANGES, {}, integers=("number",))
         on_disk = {"size": view.dimension, "distance": models.Distance.COSINE, "on_disk": True}
         no_graph = models.HnswConfigDiff(m=0)
@@ -123,7 +123,7 @@ class QdrantStore:
         metadata: dict[str, Any] | None = None,
     ) -> None:
         name = self.collection(view.name, part)
-        await ask(self._client.delete_collection(name))  # what a crash left
+        await ask(self._client.delete_collection(name))  # left by a crash
         sparse = {LEXICAL: models.SparseVectorParams()} if part == Kind.PAPERS.value else {}
         await ask(
             self._client.create_collection(
@@ -145,7 +145,7 @@ class QdrantStore:
             await ask(self._client.create_payload_index(name, field_name, schema))
 
     async def serve(self, name: str) -> None:
-        """One request drops the old alias and sets the new one: no search finds neither or both."""
+        """One request replaces the alias, so that a search always finds exactly one serving view."""
         operations: list[Any] = []
         if (await self.registry()).serving:
             operations.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self._prefix)))
@@ -167,7 +167,7 @@ class QdrantStore:
         )
 
     async def disk_bytes(self, view: View) -> int:
-        """Not told by the server for one collection."""
+        """Unknown: the server does not report it per collection."""
         return 0
 
     def collection(self, view: str, part: str) -> str:
@@ -176,8 +176,8 @@ class QdrantStore:
     async def snapshot(self, view: View) -> dict[str, str]:
         """A snapshot of each of the view's collections on the server: collection → snapshot's name.
 
-        The log of changes goes first and what it names after, so that a restored log never lacks a restored write's
-        successors: copies re-read more than they must, never less. In a cluster every node keeps its own shards'.
+        The change log is saved before the points that it names. After a restore, copies may read some points twice, but
+        never miss one. In a cluster every node keeps the snapshots of its own shards.
         """
         taken = {}
         for part in (_CHANGES, Kind.SPANS.value, Kind.PAPERS.value):
@@ -217,4 +217,4 @@ _STRICT = models.StrictModeConfig(
     filter_max_conditions=20,
     condition_max_size=10_000,
 )
-"""What a client of ours never asks for, a mistake shall not either."""
+"""Limits that citewell's own requests never reach; they stop mistakes."""

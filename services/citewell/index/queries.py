@@ -1,4 +1,4 @@
-"""What the index can be asked, and what it answers."""
+"""Queries of the index and their answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FoundPaper:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A ranking, the view it is of, and the engine that made it."""
+    """A ranking, the view that was searched, and the engine that answered."""
 
     papers: list[FoundPaper]
     view: str
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvidenceSearch:
-    """Which citing contexts of these papers fit best: by the vector and the words given, the newest without either."""
+    """A search for the best citing contexts of these papers: by vector and words, or the newest if neither is given."""
 
     cited_ids: Sequence[str]
     limit: int
@@ -70,7 +70,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanSearch:
-    """Which spans of citing contexts fit these words, and which papers are cited for them."""
+    """A search for spans of citing contexts by words, and for the papers that are cited for them."""
 
     terms: Terms
     vector: Vector = field(default_factory=lambda: NO_VECTOR)
@@ -84,7 +84,7 @@ class SpanSearch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanSupport:
-    """A paper cited for a span, how many papers cite it so, and the newest context in which one does."""
+    """A paper cited for a span, the number of papers that cite it for that span, and the newest such context."""
 
     support: int
     context: SpanPoint
@@ -92,7 +92,7 @@ class SpanSupport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundSpan:
-    """A distinct span, its rank in each of the rankings (0 = not among the prefetched), and its largest cosine."""
+    """A distinct span, its rank in each ranking (0 = not among that ranking's candidates), and its largest cosine."""
 
     text: str
     okapi_rank: int

@@ -1,4 +1,4 @@
-"""Rankings that come out the same every time: by score, then by key (P7)."""
+"""Deterministic rankings: by score, then by key (P7)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from citewell.index.store import Answers, Hit, Nearest, Points
 
-# Asked for beyond the limit, to see whether a tie straddles it.
+# Results requested beyond the limit, to detect a tie across it.
 _SLACK = 4
 
 
 async def ranked(points: Points, queries: Sequence[Nearest]) -> Answers:
-    """For each query its hits in order. Engines cut ties at the limit as they like, so a tie there is fetched whole."""
+    """The ordered hits of each query. Engines cut ties at the limit arbitrarily, so such a tie is read completely."""
     settled: list[list[Hit]] = [[] for _ in queries]
     pending = {number: query.limit + _SLACK for number, query in enumerate(queries)}
     while True:

@@ -1,4 +1,4 @@
-"""Which paper is in which row of the arrays in memory, and the columns that filters look at."""
+"""The rows of papers in the arrays in memory, and the columns used by filters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = ("last_day", "year")
 
 
 def answerable(conditions: Sequence[Condition]) -> bool:
-    """Whether the columns in memory can tell which papers meet these conditions."""
+    """Whether the columns in memory suffice to evaluate these conditions."""
     return all(
         isinstance(condition, NotThese | These)
         or (isinstance(condition, Between) and condition.key in _COLUMNS)
@@ -26,7 +26,7 @@ def answerable(conditions: Sequence[Condition]) -> bool:
 
 
 class Rows:
-    """A paper keeps its row from version to version; the row of a removed paper is used again."""
+    """A paper keeps its row in all versions; the row of a removed paper is reused."""
 
     def __init__(self) -> None:
         self._row: dict[UUID, int] = {}
@@ -38,7 +38,7 @@ class Rows:
         self.keys: list[str] = []
 
     def __len__(self) -> int:
-        """How many rows there are, free ones too."""
+        """The number of rows, including free ones."""
         return len(self._ids)
 
     @property
@@ -46,7 +46,7 @@ class Rows:
         return len(self._row)
 
     def put(self, points: Sequence[Point]) -> NDArray[np.int64]:
-        """The rows of these distinct points, whose columns are taken over."""
+        """Stores the columns of these distinct points; returns their rows."""
         rows = np.array([self._place(point) for point in points], dtype=np.int64)
         if len(self._ids) > len(self._live):
             size = max(1024, 2 * len(self._ids))
@@ -74,7 +74,7 @@ class Rows:
         return self._venues.setdefault(value, len(self._venues)) if name == "venue" else value
 
     def remove(self, points: Sequence[Point]) -> NDArray[np.int64]:
-        """The rows that the points had, which are free now."""
+        """Frees the rows of these points and returns them."""
         rows = [self._row.pop(point.id) for point in points if point.id in self._row]
         self._free += rows
         removed = np.array(rows, dtype=np.int64)

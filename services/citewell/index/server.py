@@ -54,7 +54,7 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
         self._open.set()
 
     async def check(self) -> None:
-        """A started index can always answer; a store that is full or gone shows in the answers."""
+        """A started index is always ready; a store that is full or lost shows in answers and metrics."""
 
     def dependencies(self) -> Mapping[str, Check]:
         return {"store": self._index.check}

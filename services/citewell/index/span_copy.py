@@ -1,8 +1,8 @@
-"""The words of the spans of one view in memory, by distinct span, and who says each span of whom.
+"""The words of a view's spans in memory, grouped by distinct span, with the citing and cited papers of each.
 
-Spans are distinct by their text without case and spacing. What is counted for a score (how many spans there are, how
-many of them have a term, how long they are) is counted over the admitted spans only: nothing that a query may not know
-changes a score.
+Spans are equal if their texts are equal without case and spacing. The statistics of a score (number of spans, document
+frequencies, lengths) are counted over the admitted spans only, so that spans that a query may not know never change a
+score.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Admitted:
-    """Which spans and which distinct spans a query may know."""
+    """The spans and distinct spans that a query may use."""
 
     spans: NDArray[np.bool_]
     groups: NDArray[np.bool_]
@@ -39,12 +39,12 @@ class Admitted:
 
 
 Citations = dict[str, list[tuple[str, UUID]]]
-"""Cited paper → who cites it so, and the id of that span, newest first."""
+"""Cited paper → citing papers and the ids of their spans, newest first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """The best distinct spans by each ranking, and for each of them who says it of whom."""
+    """The best distinct spans of each ranking, with the citing and cited papers of each."""
 
     okapi: list[int]
     plus: list[int]
@@ -72,7 +72,7 @@ class Names:
 
 
 class SpanCopy:
-    """Searches may run side by side; `put` must run alone."""
+    """The spans of one view. Searches may run in parallel; `put` needs exclusive access."""
 
     def __init__(self) -> None:
         self.postings = Postings()
@@ -99,7 +99,7 @@ class SpanCopy:
         return len(self._group)
 
     def put(self, points: Sequence[Point]) -> None:
-        """Takes new versions in; hidden spans are forgotten."""
+        """Stores new versions and removes hidden spans."""
         for point in points:
             self._forget(point.id.bytes)
         shown = [point for point in points if not point.payload["hidden"]]
@@ -167,7 +167,7 @@ class SpanCopy:
     def _admitted(
         self, published_before: PartialDate, excluded_citing: Iterable[str], excluded_cited: Iterable[str]
     ) -> Admitted:
-        """What a query may know of: who cites, when, and whom."""
+        """The spans that a query may use, by citing paper, date and cited paper."""
         count = len(self._ids)
         spans = self._live[:count].copy()
         if published_before.known:
@@ -182,7 +182,7 @@ class SpanCopy:
         return Admitted(spans, groups, float(lengths.mean(dtype=np.float64)) if len(lengths) else 0.0)
 
     def _rankings(self, query: Terms, admitted: Admitted) -> tuple[Scores, Scores]:
-        """BM25-Okapi and BM25+ of the admitted distinct spans. BM25+ adds its δ for terms that match only."""
+        """BM25-Okapi and BM25+ of the admitted distinct spans. BM25+ adds δ only for terms that match."""
         count = len(admitted.groups)
         groups, terms, counts = self.postings.occurrences(query.ids)
         known = admitted.groups[groups]
@@ -213,7 +213,7 @@ class SpanCopy:
         return [(each, self._cited.names[paper]) for each, paper in zip(group, cited, strict=True)]
 
     def _citations(self, groups: Iterable[int], admitted: Admitted) -> dict[int, Citations]:
-        """For each of these groups who says it of whom."""
+        """The citing and cited papers of each of these groups."""
         wanted = np.zeros(len(admitted.groups), bool)
         wanted[list(groups)] = True
         group, cited, citing, day = (self._columns[name][: len(self._ids)] for name in _COLUMNS)
@@ -227,7 +227,7 @@ class SpanCopy:
 
 
 def span_text(point: Point) -> str:
-    """The span inside its context; the whole context where none was cut."""
+    """The text of the span inside its context; the whole context if the span has no range."""
     offset, length = point.payload["span"]
     text: str = point.payload["text"]
     return text[offset : offset + length] if length else text

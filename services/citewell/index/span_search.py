@@ -1,4 +1,4 @@
-"""What was said about papers: the best contexts about given papers, and the spans that fit a query."""
+"""Searches over citing contexts: the best contexts of given papers, and the spans that match a query."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from citewell.runtime.errors import Unavailable
 from citewell.scholarly.papers import SearchFilter
 
 COMPARED = 64
-"""Evidence by words: so many contexts of a paper are compared, those nearest to the vector (the newest without one)."""
+"""Contexts of a paper that are compared by words: the nearest to the vector, or the newest without a vector."""
 MOST_PAPERS = 100
-"""A found span names at most so many papers, those with the largest support."""
+"""The most papers that a found span names: those with the largest support."""
 MOST_CONTEXTS = 50
-"""The cosine of a found span is that of its so many newest contexts."""
+"""How many of its newest contexts determine a found span's cosine."""
 _WIDEST = 4096
-"""At most so many contexts are asked of the store for the ranking by cosine."""
+"""The most contexts that the store is asked for in the ranking by cosine."""
 
 
 async def best_contexts(
@@ -166,7 +166,7 @@ class SpanWords:
         return answers.hits[0]
 
     async def _check(self, cited: set[str], search_filter: SearchFilter, checked: dict[str, bool]) -> None:
-        """Notes for each cited paper whether it may be an answer."""
+        """Remembers for each cited paper whether it may be an answer."""
         unknown = cited - checked.keys()
         checked.update(dict.fromkeys(unknown, False))
         for point in await self._papers.read([point_id(each) for each in unknown]):
@@ -192,7 +192,7 @@ class SpanWords:
                 for said in each.values()
                 if said[0][1] in known
             ]
-            if not supports:  # hidden since the copy was asked
+            if not supports:  # hidden since the copy was searched
                 continue
             okapi, plus, cosine = (each.get(group, 0) for each in ranks)
             vectors = [known[id_].dense(SPAN) for id_ in compared[group] if id_ in known]

@@ -1,4 +1,4 @@
-"""The port to the engine that keeps the points: a store of views, and in each view two sets of points."""
+"""The port for storage engines: a store has views, and each view has two sets of points."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Nearest:
     exact: bool = False
     lexical: LexicalQuery | None = None
     matched_terms: int = 0
-    """How many matched terms a hit tells at most."""
+    """The most matched terms that a hit names."""
     payload: tuple[str, ...] = ()
-    """The only fields of the payload that are needed; empty = all but the bags of words."""
+    """The payload fields to return; empty = all but the bags of words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +52,12 @@ class Hit:
     lexical: float = 0.0
     """The lexical score, before it is weighted."""
     matched: Terms = NO_TERMS
-    """The heaviest matched terms, and what each adds to the lexical score."""
+    """The matched terms with the largest shares of the lexical score, and these shares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """For each query its hits, and which engine found them, and whether it looked at every point."""
+    """The hits of each query, the engine that found them, and whether it scored every point."""
 
     hits: list[list[Hit]]
     engine: str
@@ -74,7 +74,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What was written after some change number: the ids, and the number that is reached by reading them."""
+    """The ids written after a change number, and the number that a copy has reached once it has read them."""
 
     number: int
     ids: frozenset[UUID]
@@ -88,16 +88,16 @@ class Points(Protocol):
     """One set of points. Every write of one or more new versions gets the next change number."""
 
     async def upsert(self, points: Sequence[Point]) -> int:
-        """Writes those whose stored version is older or absent; how many the store held newer.
+        """Writes the points whose stored version is older or absent; returns how many were newer in the store.
 
         Ids are distinct, vectors and names valid.
         """
 
     async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
-        """The points that exist, hidden ones too, in no order, with the named vectors and bags of words."""
+        """The points that exist, including hidden ones, in any order, with the named vectors and bags of words."""
 
     async def nearest(self, queries: Sequence[Nearest]) -> Answers:
-        """For each query the best points, best first, ties in any order. Their bags of words are left out."""
+        """The best points of each query, best first, ties in any order, without their bags of words."""
 
     async def page(
         self, start: UUID | None, limit: int, conditions: tuple[Condition, ...] = (), vectors: Collection[str] = ()
@@ -107,12 +107,12 @@ class Points(Protocol):
     async def count(self, conditions: tuple[Condition, ...] = ()) -> int: ...
 
     async def change_number(self) -> int:
-        """The number of the last write. ChangesForgottenError where the feed was replaced since it was last asked."""
+        """The number of the last write. ChangesForgottenError if the feed was replaced since the last call."""
 
     async def changes(self, after: int) -> Changes:
-        """The feed that copies in memory follow: complete, whichever process made the writes.
+        """The writes of all processes after a number; copies in memory follow them.
 
-        ChangesForgottenError where it is not.
+        ChangesForgottenError if the feed no longer has all of them.
         """
 
 
@@ -122,7 +122,7 @@ class Store(Protocol):
     engine: str
 
     async def open(self) -> None:
-        """Raises when the store cannot be used: another owner, another schema."""
+        """Opens the store; raises if it has another owner or a newer schema."""
 
     async def close(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The store that the settings name."""
+"""Builds the store that the settings name."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_CALL = 3600
-"""Seconds. Snapshots and restores have no deadline of a caller, and take minutes."""
-# The client alone waits up to two minutes before it connects again.
+"""Seconds for snapshots and restores, which take minutes and have no caller's deadline."""
+# By default the client may wait up to two minutes before it reconnects.
 _GRPC_OPTIONS = {"grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 2_000}
 
 
@@ -56,7 +56,7 @@ def qdrant_store(settings: IndexSettings) -> QdrantStore:
             url=told.url,
             grpc_port=told.grpc_port,
             prefer_grpc=True,
-            timeout=_LONGEST_CALL,  # of the client alone: `ask` ends a call with its caller's deadline
+            timeout=_LONGEST_CALL,  # the client's own limit; `ask` ends each call at its caller's deadline
             grpc_options=_GRPC_OPTIONS,
             api_key=told.api_key.get_secret_value() or None,
             check_compatibility=False,  # the store checks the version itself

@@ -1,4 +1,4 @@
-"""Threads for a copy in memory: readers side by side, a writer alone."""
+"""Threads for a copy in memory: readers run in parallel, a writer runs alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CopyThreads:
     """FAISS and NumPy release the GIL in long operations, so threads help."""
 
     def __init__(self, count: int) -> None:
-        # FAISS uses one thread a search: spread over busy cores, a search waits for its slowest part.
+        # One FAISS thread per search: spread over busy cores, a search would wait for its slowest part.
         self._executor = ThreadPoolExecutor(count, "search", initializer=partial(faiss.omp_set_num_threads, 1))
         self.helper = ThreadPoolExecutor(count, "cosines", initializer=partial(faiss.omp_set_num_threads, 1))
         self._count, self._permits = count, asyncio.Semaphore(count)
@@ -26,7 +26,7 @@ class CopyThreads:
             return await self._in_thread(work, *args)
 
     async def run_alone(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Must not be called by two at once: each would wait for permits that the other holds."""
+        """Takes all permits, then runs. Never call it twice at once: each call would wait for permits of the other."""
         async with contextlib.AsyncExitStack() as held:
             for _ in range(self._count):
                 await held.enter_async_context(self._permits)

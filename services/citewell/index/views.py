@@ -15,7 +15,7 @@ MAX_DIMENSION = 4096
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What was true when a view was created, and stays true: anything else is another view."""
+    """The fixed properties of a view. Other properties need another view."""
 
     name: str
     epoch: str
@@ -37,7 +37,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Which views there are, and which is served."""
+    """The existing views, and the serving one."""
 
     views: Mapping[str, View] = field(default_factory=dict)
     serving: str = ""
@@ -54,7 +54,7 @@ class Registry:
 
 
 def require_same(stored: View, given: View) -> None:
-    """FAILED_PRECONDITION naming both values where an existing view is asked for with other properties."""
+    """Raises FAILED_PRECONDITION with both values if an existing view is requested with other properties."""
     for property_ in fields(View):
         old, new = getattr(stored, property_.name), getattr(given, property_.name)
         if old != new:
@@ -68,7 +68,7 @@ def require_same(stored: View, given: View) -> None:
 
 
 def require_epoch(view: View, epoch: str) -> None:
-    """FAILED_PRECONDITION for a write of another ledger's life: the view must be rebuilt."""
+    """Raises FAILED_PRECONDITION for a write with another epoch of the ledger: the view must be rebuilt."""
     if epoch != view.epoch:
         raise FailedPrecondition(
             f"view {view.name!r} holds epoch {view.epoch!r}, the write comes from {epoch!r}: rebuild the view",
@@ -79,7 +79,7 @@ def require_epoch(view: View, epoch: str) -> None:
 
 
 def require_model(view: View, model_hash: str) -> None:
-    """FAILED_PRECONDITION for a vector of another encoder; an empty hash is not checked."""
+    """Raises FAILED_PRECONDITION for a vector of another encoder; an empty hash is not checked."""
     if model_hash and model_hash != view.model_hash:
         raise FailedPrecondition(
             f"view {view.name!r} holds vectors of model {view.model_hash!r}, the query's is {model_hash!r}",

@@ -1,4 +1,4 @@
-"""A copy of a draft with chosen keys put in."""
+"""Writes chosen citation keys into a copy of a draft."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[s
     written = dict(files)
     for choice in sorted(
         choices, key=lambda each: each.offset, reverse=True
-    ):  # from behind, so that offsets stay right
+    ):  # from the end, so that earlier offsets stay valid
         text = written[choice.file]
         place = text[choice.offset : choice.offset + choice.length]
         cited = _cited(place, [*choice.own_keys, choice.key], PurePosixPath(choice.file).suffix.lower())

@@ -1,4 +1,4 @@
-"""Bibliographies: BibTeX in; BibTeX and CSL-JSON out; and which entry names which paper."""
+"""Reads BibTeX, writes BibTeX and CSL-JSON, and matches entries with papers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from citewell.manuscripts.flow import Problem, Source
 from citewell.scholarly.papers import ExternalId, Paper
 from citewell.scholarly.words import words
 
-logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # problems are told by line instead
+logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # problems are reported by line instead
 
 _LATEX = re.compile(r"\\[a-zA-Z]+\s*|\\.|[{}$]")
 _DOI = re.compile(r"10\.\d{4,9}/\S+")
@@ -26,7 +26,7 @@ _DOI = re.compile(r"10\.\d{4,9}/\S+")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a bibliography, as far as it tells which paper it is."""
+    """The fields of a bibliography entry that identify its paper."""
 
     key: str
     title: str = ""
@@ -34,7 +34,7 @@ class Entry:
     arxiv: str = ""
 
     def names(self) -> frozenset[str]:
-        """By what the paper can be recognised."""
+        """The names that identify the entry's paper: DOI, arXiv id, title."""
         return _names(self.title, self.doi, self.arxiv)
 
 
@@ -52,7 +52,7 @@ class Bibliography:
 
 
 def read_bibtex(sources: Iterable[Source]) -> Bibliography:
-    """All entries of some .bib files; the first of two with the same key counts."""
+    """All entries of some .bib files; of entries with the same key the first is used."""
     entries: dict[str, Entry] = {}
     problems: list[Problem] = []
     for source in sources:
@@ -78,7 +78,7 @@ def _entry(key: str, fields: dict[str, str]) -> Entry:
 
 
 def names_of(paper: Paper) -> frozenset[str]:
-    """By what a paper can be recognised."""
+    """The names that identify a paper: DOI, arXiv id, title."""
     ids = {external.scheme: external.value for external in paper.external_ids}
     return _names(paper.title, ids.get("doi", ""), ids.get("arxiv", ""))
 
@@ -93,7 +93,7 @@ def _names(title: str, doi: str, arxiv: str) -> frozenset[str]:
 
 
 def new_keys(papers: Sequence[Paper], taken: Iterable[str]) -> list[str]:
-    """A key a paper, like mueller2020great; the same paper gets the same one unless it is taken."""
+    """One key per paper, like mueller2020great. A paper always gets the same key unless it is taken."""
     used = {key.lower() for key in taken}
     keys = []
     for paper in papers:

@@ -1,4 +1,4 @@
-"""A draft's files to its places: which file is the draft, what it is written in, and what could not be read."""
+"""Turns a draft's files into its places: finds the main file and its format, and collects problems."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from citewell.manuscripts.plain import read_plain
 from citewell.manuscripts.word import read_word
 
 MAX_BYTES = 2_000_000
-"""Of all text of a draft: about forty times a long paper. Parsing takes some seconds for that much."""
+"""Limit for all text of a draft: about forty times a long paper. Parsing that much takes some seconds."""
 MAX_UNPACKED_BYTES = 50_000_000
-"""Of a .docx or .zip when unpacked; said by its directory before anything is unpacked."""
+"""Limit for an unpacked .docx or .zip. Its directory states the size, so it is checked before unpacking."""
 MAX_PLACES = 500
-"""Places of one draft that are answered; the others are counted."""
+"""The most places of a draft that are answered; further ones are only counted."""
 
 
 class Format(Enum):
-    """What a draft is written in."""
+    """The format of a draft."""
 
     LATEX = "latex"
     MARKDOWN = "markdown"
@@ -47,7 +47,7 @@ _FORMATS = {
 
 
 class UnreadableDraft(Exception):
-    """A draft that cannot be answered at all; `field` says which part of the request, `wanted` what would be right."""
+    """A draft that cannot be answered. `field` is the wrong part of the request, `wanted` what would be right."""
 
     def __init__(self, field: str, value: object, wanted: str) -> None:
         super().__init__(f"{field} is {value}; expected {wanted}")
@@ -56,20 +56,20 @@ class UnreadableDraft(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a draft asks for."""
+    """A draft's title, abstract, open places and problems."""
 
     main: str
     title: str
     abstract: str
     places: list[Place]
     left_out: int
-    """Places beyond MAX_PLACES."""
+    """The number of places beyond MAX_PLACES."""
     bibliography: Bibliography
     problems: list[Problem]
 
 
 def read_text(text: str, format_: Format | None) -> Draft:
-    """A draft that came as one text."""
+    """Reads a draft that was sent as one text."""
     if len(text) > MAX_BYTES:
         raise UnreadableDraft("text", f"{len(text)} characters", f"at most {MAX_BYTES}")
     format_ = format_ or _guessed(text)
@@ -80,7 +80,7 @@ def read_text(text: str, format_: Format | None) -> Draft:
 
 
 def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | None = None) -> Draft:
-    """A draft that came as files: LaTeX with what it includes and its .bib files, or one file of another kind."""
+    """Reads a draft sent as files: LaTeX with its included files and .bib files, or one file of another kind."""
     files = _unpacked(files)
     name = _main(files, main)
     format_ = format_ or _FORMATS.get(PurePosixPath(name).suffix.lower(), Format.PLAIN)
@@ -100,7 +100,7 @@ def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | Non
 
 
 def flow_of(source: Source, format_: Format, sources: Mapping[str, Source] = MappingProxyType({})) -> Flow:
-    """What is found in one file, and in what it includes from the others."""
+    """Reads one file and the files that it includes."""
     match format_:
         case Format.LATEX:
             return read_latex(source, sources)
@@ -131,7 +131,7 @@ def _guessed(text: str) -> Format:
 
 
 def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files, those of archives among them."""
+    """The files, including those inside archives."""
     found: dict[str, bytes] = {}
     for name, content in files.items():
         if name.lower().endswith(".zip"):
@@ -178,7 +178,7 @@ def _main(files: Mapping[str, bytes], named: str) -> str:
 
 
 def _sources(files: Mapping[str, bytes], main: str, format_: Format) -> tuple[dict[str, Source], list[Problem]]:
-    """The text files; what is no UTF-8 is read as Latin-1 and told, what is binary is refused."""
+    """The text files. Text that is not UTF-8 is read as Latin-1 and reported; binary files are refused."""
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     size = 0

@@ -1,4 +1,4 @@
-"""A draft as its readers leave it: prose and citations in reading order, and the contexts cut from them."""
+"""The parsed form of a draft: prose and citations in reading order, and the contexts cut from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from citewell.scholarly.contexts import CONTEXT_RADIUS, OTHER, TARGET, normalise, window
 
 MISSING_KEYS = frozenset({"", "?", "??", "???", "todo", "TODO", "citation", "CITATION"})
-"""Keys that writers leave where they still look for a citation."""
+"""Keys that writers use as placeholders for a missing citation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Source:
     text: str
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Where an offset stands, counted from 1."""
+        """The line and column of an offset, counted from 1."""
         before = self.text[:offset]
         return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
@@ -34,7 +34,7 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A place in a file that cites: its keys, or none where the citation is missing."""
+    """A citation in a file with its keys, or without keys if the citation is missing."""
 
     file: str
     offset: int
@@ -42,7 +42,7 @@ class Citation:
     keys: tuple[str, ...] = ()
 
     def missing(self, known: frozenset[str] | None) -> bool:
-        """Whether something is still to be cited here. Without a bibliography, every real key counts as known."""
+        """Whether a citation is missing here. Without a bibliography, every real key counts as known."""
         return not self.keys or any(
             key in MISSING_KEYS or (known is not None and key not in known) for key in self.keys
         )
@@ -53,7 +53,7 @@ Piece = Prose | Citation
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that could not be read. The rest of the draft is answered."""
+    """A part of the draft that could not be read. The rest is answered."""
 
     file: str
     line: int
@@ -63,7 +63,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Flow:
-    """What a reader found in a draft."""
+    """What the parser of a format found in a draft."""
 
     pieces: list[Piece] = field(default_factory=list)
     title: str = ""
@@ -75,19 +75,19 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place where something is still to be cited."""
+    """A place where a citation is missing."""
 
     citation: Citation
     line: int
     column: int
     context: str
-    """With one TARGETCIT; other citations are OTHERCIT."""
+    """The words around it, with one TARGETCIT; other citations are OTHERCIT."""
     own_keys: tuple[str, ...]
-    """Keys at this place that are known: what they name is cited here already."""
+    """Known keys at this place: their papers are already cited here."""
 
 
 def places(flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | None) -> list[Place]:
-    """The places of a draft in reading order. `bibliography`: its keys, None when the draft came without one."""
+    """The places of a draft in reading order. `bibliography`: its keys; None if the draft has no bibliography."""
     by_name = {source.name: source for source in sources}
     keys = None if bibliography is None and not flow.defined_keys else frozenset(bibliography or ()) | flow.defined_keys
     found = []
@@ -100,7 +100,7 @@ def places(flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | 
 
 
 def context_of(pieces: Sequence[Piece], number: int) -> str:
-    """The words around a citation, which becomes the TARGETCIT."""
+    """The context of a citation, which is written as TARGETCIT."""
     before = _gather(pieces[at] for at in range(number - 1, -1, -1))
     after = _gather(islice(pieces, number + 1, None))
     text = "".join([*reversed(before), f" {TARGET} ", *after])
@@ -108,10 +108,10 @@ def context_of(pieces: Sequence[Piece], number: int) -> str:
 
 
 def _gather(pieces: Iterable[Piece]) -> list[str]:
-    """Enough text for one side of a context, piece by piece; a word is never cut by this."""
+    """Collects enough text for one side of a context, piece by piece. Words are never cut."""
     texts, size = [], 0
     for piece in pieces:
-        # A draft that writes the marker itself would otherwise give a context two of them.
+        # A draft may contain the marker itself; a context must have only one.
         text = f" {OTHER} " if isinstance(piece, Citation) else piece.text.replace(TARGET, OTHER)
         texts.append(text)
         size += len(text.strip())

@@ -1,4 +1,4 @@
-"""LaTeX drafts, read by pylatexenc."""
+"""Reads LaTeX drafts with pylatexenc."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _CITING = frozenset(
     *("smartcite", "supercite", "fullcite", "newcite", "shortcite"),
 }
 _OF_WHAT_IS_CITED = frozenset({"citeauthor", "citeyear", "citeyearpar", "fullcite"})
-"""They name what another \\cite cites; nobody looks for a paper there."""
+"""Commands that only describe other citations; they never miss a paper."""
 _LEFT_OUT = frozenset({"documentclass", "usepackage", "bibliography", "bibliographystyle", "addbibresource", "nocite"})
 _INCLUDING = frozenset({"input", "include", "subfile"})
 MAX_NESTING = 200
-"""Groups in groups; the parser would run out of stack at some thousand."""
+"""Nested groups; the parser's recursion fails at some thousand."""
 MAX_FILES = 200
 
-# The parser logs what it forgives; we tell it by line and column instead.
+# The parser logs errors that it tolerates; they are reported by line and column instead.
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
 
 _to_text = LatexNodes2Text(strict_latex_spaces=False, keep_comments=False)
@@ -55,7 +55,7 @@ _DB = _context_db()
 
 
 def read_latex(main: Source, files: Mapping[str, Source]) -> Flow:
-    """The draft in `main`, with what it includes from the other files."""
+    """Reads the draft in `main` and the files that it includes."""
     reader = _Reader(files)
     reader.read(main)
     return reader.flow
@@ -83,7 +83,7 @@ class _Reader:
         self._open.pop()
 
     def _report_errors(self, source: Source) -> None:
-        """The first error as the strict parser sees it; the tolerant one then reads what there is."""
+        """Reports the first error of the strict parser; the tolerant parser then reads the file."""
         try:
             LatexWalker(source.text, latex_context=_DB, tolerant_parsing=False).get_latex_nodes()
         except LatexWalkerParseError as error:
@@ -112,7 +112,7 @@ class _Reader:
         elif isinstance(node, LatexGroupNode):
             self._nodes(source, node.nodelist)
         elif isinstance(node, LatexCharsNode):
-            # Plain characters stand in the source as they do in the text: marks among them can be located.
+            # Plain characters are equal in source and text, so marks among them can be located.
             text = source.text[node.pos : node.pos + node.len].replace("\N{NO-BREAK SPACE}", " ")
             self.flow.pieces += marked_prose(text, source.name, node.pos)
         else:
@@ -165,7 +165,7 @@ class _Reader:
 
 
 def _arguments(node: Any) -> list[Any]:
-    """The arguments that were given, in their order."""
+    """The arguments that are present, in order."""
     given = node.nodeargd.argnlist if node.nodeargd is not None else None
     return [argument for argument in given or () if argument is not None]
 
@@ -185,12 +185,12 @@ def _environment(nodes: list[Any], name: str) -> Any:
 
 
 def _too_deep(text: str) -> int:
-    """Where braces or environments are nested too deeply; 0 = nowhere."""
+    """The offset where braces or environments are nested too deeply; 0 = nowhere."""
     depth = at = 0
     while at < len(text):
         if text[at] == "\\":
             depth += text.startswith("\\begin{", at) - text.startswith("\\end{", at)
-            at += 1  # what is escaped opens nothing
+            at += 1  # escaped braces open no group
         elif text[at] in "{[":
             depth += 1
         elif text[at] in "}]":

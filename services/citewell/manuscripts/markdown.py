@@ -1,4 +1,4 @@
-"""Markdown drafts with Pandoc's citations; markdown-it tells prose from code."""
+"""Reads Markdown drafts with Pandoc's citations; markdown-it separates prose from code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_markdown(source: Source) -> Flow:
 
 
 def _front_matter(source: Source, flow: Flow) -> int:
-    """Reads title and abstract of the YAML block at the top; where the text behind it begins."""
+    """Reads title and abstract from the YAML block at the top; returns where the text after it begins."""
     match = re.match(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*\r?$\n?", source.text, re.DOTALL | re.MULTILINE)
     if match is None:
         return 0
@@ -64,7 +64,7 @@ def _front_matter(source: Source, flow: Flow) -> int:
 
 
 def _pieces(text: str, file: str, offset: int) -> list[Piece]:
-    """A paragraph's prose and citations. What stands between backticks is code and cites nothing."""
+    """A paragraph's prose and citations. Text between backticks is code and contains no citations."""
     pieces: list[Piece] = []
     at = end = 0
     while match := _CITATION.search(text, at):

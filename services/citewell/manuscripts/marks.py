@@ -11,7 +11,7 @@ _MARK = re.compile(rf"\[\s*(?:\?+|CITATION(?:\s+NEEDED)?|@\?+)\s*\]|\b{TARGET}\b
 
 
 def marked_prose(text: str, file: str, offset: int) -> list[Piece]:
-    """Prose with its marks as citations. `offset` is where the text begins in its file."""
+    """Splits text into prose and citations at the marks. `offset` is the position of the text in its file."""
     pieces: list[Piece] = []
     end = 0
     for mark in _MARK.finditer(text):

@@ -1,4 +1,4 @@
-"""Drafts in plain text: an optional title line, an optional abstract, and marks."""
+"""Reads drafts in plain text: an optional title line, an optional abstract, and marks."""
 
 from __future__ import annotations
 

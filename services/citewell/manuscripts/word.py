@@ -1,4 +1,4 @@
-"""Word drafts (.docx), read by python-docx. Offsets are of the extracted text: its paragraphs, a line each."""
+"""Reads Word drafts (.docx) with python-docx. Offsets refer to the extracted text, one line per paragraph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from citewell.manuscripts.marks import marked_prose
 
 
 def read_word(name: str, content: bytes) -> tuple[Source, Flow]:
-    """The text of the document and what was found in it; ValueError for what is no Word document."""
+    """The text of the document and its parsed form; ValueError if it is not a Word document."""
     try:
         document = docx.Document(io.BytesIO(content))
         paragraphs = [

@@ -1,4 +1,4 @@
-"""Shared messages to domain objects and back. Errors name the field as the caller wrote it."""
+"""Converts shared messages to domain objects and back. Errors name the field as in the caller's request."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def paper_from_message(message: paper_pb2.Paper, field: str = "paper") -> Paper:
 
 
 def paper_to_message(paper: Paper, *, full: bool = True) -> paper_pb2.Paper:
-    """The paper as BASIC or FULL view."""
+    """The paper as a message, in the BASIC or FULL view."""
     message = paper_pb2.Paper(
         id=paper.id,
         title=paper.title,
@@ -123,7 +123,7 @@ def filter_to_message(search_filter: SearchFilter) -> paper_pb2.SearchFilter:
 
 
 def query_from_message(message: QueryFields, field: str = "") -> Query:
-    """The query, valid, or InvalidField. `field` is where it lies in the request; empty for a request's own fields."""
+    """The valid query, or InvalidField. `field` is its path in the request; empty if the request has its fields."""
     query = Query(message.context, message.title, message.abstract, getattr(message, "paper_id", ""))
     try:
         query.validate()
@@ -136,7 +136,7 @@ def query_from_message(message: QueryFields, field: str = "") -> Query:
 def publication_from_message(
     message: publication_pb2.Publication, field: str = "publication"
 ) -> publications.Publication:
-    """The publication as told, not yet validated, or InvalidField for a date that is none."""
+    """The publication, not yet validated, or InvalidField for an impossible date."""
     return publications.Publication(
         paper_id=message.paper_id,
         revision=message.revision,
@@ -199,7 +199,7 @@ def publication_to_message(publication: publications.Publication) -> publication
 
 
 def check_event(message: publication_pb2.PublicationEvent) -> None:
-    """Raises InvalidField for an event that is too large to be stored or sent, whatever it says."""
+    """Raises InvalidField for an event that is too large to be stored or sent."""
     kind = message.WhichOneof("body") or "body"
     if (size := message.ByteSize()) > MAX_EVENT_BYTES:
         raise InvalidField(kind, f"{size} bytes", f"at most {MAX_EVENT_BYTES} bytes", reason="EVENT_TOO_LARGE")

@@ -1,4 +1,4 @@
-"""Outcomes and states of publications to their messages and back."""
+"""Converts outcomes and states of publications to messages and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from citewell.scholarly.outcomes import Outcome, PublicationState
 
 
 def outcome_to_message(outcome: Outcome | None) -> ledger_pb2.EventOutcome.ValueType:
-    """UNSPECIFIED stands for an event that the ledger has not seen."""
+    """The outcome as a message; UNSPECIFIED for an event that the ledger has not seen."""
     if outcome is None:
         return ledger_pb2.EVENT_OUTCOME_UNSPECIFIED
     return ledger_pb2.EventOutcome.Value(f"EVENT_OUTCOME_{outcome.value}")
