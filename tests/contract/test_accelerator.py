@@ -14,12 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from citewell.index import faiss_index
+from citewell.index import faiss_index, hybrid, span_search
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.dense import Dense
 from citewell.index.faiss_index import FaissIndex
 from citewell.index.filters import paper_conditions
 from citewell.index.following import Follower
+from citewell.index.hybrid import word_parts
+from citewell.index.index import Index
 from citewell.index.paper_copy import PaperCopy
 from citewell.index.points import (
     HYBRID,
@@ -27,6 +29,7 @@ from citewell.index.points import (
     PROFILE,
     PaperPoint,
     Point,
+    SpanPoint,
     Vector,
     newest,
     paper_to_point,
@@ -34,6 +37,7 @@ from citewell.index.points import (
     unit,
 )
 from citewell.index.qdrant_edge import EdgeStore
+from citewell.index.queries import EvidenceSearch, Search
 from citewell.index.ranking import ranked
 from citewell.index.store import Answers, Changes, ChangesForgottenError, Kind, Nearest, Page, Points
 from citewell.index.threads import CopyThreads
@@ -374,3 +378,28 @@ async def test_a_view_may_be_created_while_the_copies_are_brought_up_to_date(mon
         await store.check()
         assert set((await store.registry()).views) == {"main", "other"}
         await store.close()
+
+
+async def test_bags_of_words_are_scored_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def told(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return word_parts(*args)
+
+    monkeypatch.setattr(hybrid, "word_parts", told)
+    monkeypatch.setattr(span_search, "word_parts", told)
+    with memory_folder() as folder:
+        store = EdgeStore(folder)
+        await store.open()
+        await store.create(VIEW)
+        await store.serve(VIEW.name)
+        index, terms = Index(store), Terms.of({3: 1.0})
+        said = SpanPoint("s", "b", "a", "a tide", 1, vector(1), terms=terms)
+        await index.upsert(VIEW.name, VIEW.epoch, [PaperPoint(Paper("a"), 1, vector(1), terms=terms, length=1)], [said])
+        words = LexicalQuery(terms, 1.0, 1.2, 0.4, 1.0)
+        assert (await index.search(Search(1, vector(1), words, searched=HYBRID))).papers
+        assert (await index.search_evidence(EvidenceSearch(["a"], 1, vector(1), lexical=words)))["a"]
+        await store.close()
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads

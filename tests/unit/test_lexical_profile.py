@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from fractions import Fraction
 
@@ -27,6 +28,7 @@ from citewell.profiler.lexical import (
 from citewell.profiler.query_words import WordWeights, weigh_words
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import Terms
+from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.queries import Query
 from citewell.scholarly.words import term_id
 
@@ -110,6 +112,32 @@ def test_words_as_of_a_date_are_weighed_by_papers_of_earlier_years() -> None:
     assert before.frequencies.terms == Counts.of({1: 3, 2: 1})
     assert statistics.as_of(PartialDate(2018)).frequencies == Frequencies(0, 0, NO_COUNTS)
     assert statistics.as_of(PartialDate(0)) is statistics
+
+
+def test_whatever_dates_are_asked_for_only_as_many_statistics_are_held_as_years_have_papers() -> None:
+    years = {year: Frequencies(1, 1.0, Counts.of(dict.fromkeys(range(10000), 1))) for year in (2018, 2019)}
+    statistics = Statistics("v", Frequencies(2, 2.0), by_year=years)
+    tracemalloc.start()
+    for year in range(1000, 3000):
+        assert statistics.as_of(PartialDate(year)).papers == (year > 2018) + (year > 2019)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 2_000_000
+
+
+def test_a_query_of_very_many_words_keeps_those_that_weigh_most() -> None:
+    text = " ".join(f"{number:x}q" for number in range(MAX_QUERY_TERMS + 500))
+    query = weigh_words(Query(title="lexicon", abstract=text), WordWeights(), NO_STATISTICS)
+    assert len(query.terms) == MAX_QUERY_TERMS
+    assert term_id("lexicon") in query.terms.ids
+
+
+def test_words_too_far_to_weigh_anything_are_left_out() -> None:
+    far = " ".join(f"word{number}q" for number in range(2000))
+    weights = WordWeights(terms=TermWeights(reach=5.0, floor=0.0))
+    query = weigh_words(Query(f"{far} TARGETCIT"), weights, NO_STATISTICS)
+    assert 0 < len(query.terms) < 2000
+    assert (query.terms.values > 0).all()
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))

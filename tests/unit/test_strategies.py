@@ -25,6 +25,7 @@ from citewell.recommender.ports import (
 from citewell.recommender.queries import Options
 from citewell.runtime.errors import InvalidField, Overloaded, Unavailable
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.queries import AsOf, Query, Strategy
 from citewell.scholarly.spans import Span
@@ -195,6 +196,21 @@ async def test_evidence_ranks_by_spans_and_every_item_carries_its_span() -> None
         assert [match.of(shown.evidence.text) for match in shown.matches] == ["trees", "grow"]
         assert shown.evidence.support >= 1
     assert [item.evidence[0].evidence.support for item in answer.items] == [3, 2, 1]
+
+
+async def test_evidence_has_nothing_to_say_about_a_query_without_words() -> None:
+    world = World(found_spans=(FoundSpan("trees grow", 1, 1, 0.0, said("p1", 2)),))
+    assert not (await world.ask(Query("It is of the TARGETCIT."), strategy=Strategy.EVIDENCE)).items
+    assert not world.asked("search")  # which must name a term at least
+
+
+async def test_evidence_searches_by_no_more_words_than_the_index_takes() -> None:
+    world = World()
+    abstract = " ".join(f"{number:x}q" for number in range(MAX_QUERY_TERMS + 500))
+    await world.ask(Query(abstract=abstract), strategy=Strategy.EVIDENCE)
+    ((call, _),) = world.asked("search")
+    assert isinstance(call, SpanCall)
+    assert len(call.terms) == MAX_QUERY_TERMS
 
 
 async def test_evidence_shows_more_contexts_behind_the_span_where_more_are_asked_for() -> None:

@@ -9,6 +9,7 @@ the stored vector and bag of words, in a fixed order of operations, so that ever
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from uuid import UUID
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citewell.index.filters import These, holds
-from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Sparse, Vector, unpack
+from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point, Sparse, Vector, unpack
 from citewell.index.store import Answers, Hit, Nearest, Points
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
 
@@ -87,11 +88,17 @@ def to_score(query: Nearest) -> int:
 
 async def scored(points: Points, query: Nearest, ids: Collection[UUID]) -> list[Hit]:
     """The best of these points by the query's score, in order."""
+    found = await points.read(ids, (PROFILE, TERMS) if query.field == HYBRID else (TERMS,))
+    return await asyncio.to_thread(_scored, query, found)
+
+
+def _scored(query: Nearest, points: Sequence[Point]) -> list[Hit]:
+    """Takes half a second for the largest searches, so it runs beside the event loop."""
     assert query.lexical is not None
     hybrid = query.field == HYBRID
     found = [
         point
-        for point in await points.read(ids, (PROFILE, TERMS) if hybrid else (TERMS,))
+        for point in points
         if not point.payload["hidden"] and all(holds(condition, point) for condition in query.conditions)
     ]
     if not found:

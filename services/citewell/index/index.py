@@ -57,13 +57,13 @@ from citewell.index.views import Registry, View
 from citewell.runtime import faults, telemetry
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import FailedPrecondition, InvalidField
+from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.papers import Paper, SearchFilter
 
 MAX_LIMIT = 3000
 MAX_CITED = 1000
 MAX_EVIDENCE = 20
 MAX_POINTS = 5000
-MAX_QUERY_TERMS = 5000
 MAX_MATCHED = 50
 MAX_SPANS = 500
 DEFAULT_PAGE, MAX_PAGE = 100, 1000

@@ -10,6 +10,7 @@ from citewell.profiler.ledger.statistics import Statistics
 from citewell.profiler.lexical import CHOSEN_BM25, CHOSEN_TERMS, CHOSEN_WEIGHT, Bm25, TermWeights, query_terms
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.lexical import LexicalQuery, Terms
+from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.queries import Query
 
 CHOSEN_ALONE = TermWeights(title=1.0, abstract=0.5)
@@ -30,7 +31,10 @@ class WordWeights:
 
 
 def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> LexicalQuery:
-    """The lexical part of a search. The weights of the terms sum to 1."""
+    """The lexical part of a search. The weights of the terms sum to 1.
+
+    A text of very many words is searched by those that weigh most.
+    """
     context = normalise(query.context)
     found = query_terms(
         context, normalise(query.title), normalise(query.abstract), weights.terms if context else weights.alone
@@ -38,5 +42,6 @@ def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> L
     ids = np.array(sorted(found), np.uint32)
     values = np.array([found[int(term)] for term in ids], np.float64) * statistics.idf(ids)
     values /= max(values.sum(), 1e-9)
-    terms = Terms(ids, values.astype(np.float32))
+    weighty = values.astype(np.float32) > 0  # too far from the marker, a word may weigh nothing
+    terms = Terms(ids[weighty], values[weighty].astype(np.float32)).largest(MAX_QUERY_TERMS)
     return LexicalQuery(terms, weights.weight, weights.bm25.k1, weights.bm25.b, statistics.mean_length)

@@ -27,6 +27,7 @@ from citewell.recommender.stages import OptionalStage, Run, together
 from citewell.runtime.errors import NotFound, Unavailable
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
+from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.papers import Paper, SearchFilter
 from citewell.scholarly.queries import AsOf, Strategy
 from citewell.scholarly.words import count_terms
@@ -149,8 +150,11 @@ class CandidateSearch:
     async def _by_spans(self, run: Run, embedding: Embedding, limit: int, full: bool) -> Found:
         """EVIDENCE: what others cite for spans like the query's."""
         text = query_text(run.query)
+        terms = Terms.of(count_terms(text)).largest(MAX_QUERY_TERMS)
+        if not len(terms):  # the query says nothing that a span could say
+            return Found((), embedding.view, True)
         call = SpanCall(
-            Terms.of(count_terms(text)),
+            terms,
             embedding.context or embedding.query,
             PREFETCH,
             allowed(run),

@@ -41,6 +41,10 @@ MAX_EXCLUDED = 10_000
 """That a caller may exclude. The recommender excludes the draft itself as well, so the index takes one more."""
 MAX_VENUES = 1_000
 
+# Of a search by words.
+MAX_QUERY_TERMS = 5_000
+"""Different words of a query. A text that has more is searched by those that weigh most."""
+
 # Of a recommendation.
 MAX_TOP_K = 100
 MAX_CANDIDATES = 1_000

@@ -80,14 +80,16 @@ class Statistics:
         """The statistics of papers from earlier years; of all papers if the date is unknown."""
         if not date.known:
             return self
-        if date.year not in self._before:
-            earlier = [of_year for year, of_year in sorted(self.by_year.items()) if 0 < year < date.year]
-            self._before[date.year] = Frequencies(
+        years = [year for year in sorted(self.by_year) if 0 < year < date.year]
+        last = years[-1] if years else 0  # by which they are kept: callers may ask for any year, papers have few
+        if last not in self._before:
+            earlier = [self.by_year[year] for year in years]
+            self._before[last] = Frequencies(
                 sum(of_year.papers for of_year in earlier),
                 sum(of_year.length for of_year in earlier),
                 added([of_year.terms for of_year in earlier]),
             )
-        return Statistics(f"{self.version} before {date.year}", self._before[date.year])
+        return Statistics(f"{self.version} before {date.year}", self._before[last])
 
     @cached_property
     def _before(self) -> dict[int, Frequencies]:
