@@ -1,4 +1,4 @@
-"""The copy in memory against the store it copies: the same answers after any history, in every process that follows."""
+"""The copy in memory gives the same answers as its store, after any history and in every process that follows it."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def vector(seed: int) -> Vector:
 
 
 def bag(seed: int) -> Terms:
-    """Few words, so that bags share some; every 4th bag is empty."""
+    """A bag from a small vocabulary, so that bags share words; every 4th bag is empty."""
     draw = np.random.default_rng(seed)
     words = draw.integers(1, 12, 5 if seed % 4 else 0)
     return Terms.of({int(word): float(draw.integers(1, 9)) / 2 for word in words})
@@ -79,7 +79,7 @@ papers = st.builds(
         hidden=hidden,
     ),
     numbers,
-    st.integers(0, 9),  # few vectors, so many ties
+    st.integers(0, 9),  # few different vectors, hence many ties
     st.integers(1, 6),
     st.sampled_from([0, 2000, 2001, 2002]),
     st.sampled_from(VENUES),
@@ -180,7 +180,7 @@ class TwoProcesses(RuleBasedStateMachine):
             answers = self.run(ask(self.copy(process)))
             assert answers.engine == "faiss-flat" or not was_loaded
             same_ranking(answers, expected)
-            if query.lexical:  # scored by the same operations, in the copy and without it: equal to the last bit
+            if query.lexical:  # equal to the last bit: copy and store use the same operations
                 assert [hit.score for hit in answers.hits[0]] == [hit.score for hit in expected.hits[0]]
                 assert [hit.matched for hit in answers.hits[0]] == [hit.matched for hit in expected.hits[0]]
 
@@ -234,7 +234,7 @@ def test_rows_of_old_versions_are_given_back(form: Any) -> None:
 
 
 def test_a_gpu_index_tells_what_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A flat index stands for the GPU's, which takes no selector and returns no more than so many.
+    # A flat index in place of a GPU index, which accepts no selector and limits the number of results.
     monkeypatch.setattr(faiss_index, "_new_index", lambda dimension, form: faiss.IndexFlatIP(dimension))
     monkeypatch.setattr(faiss_index, "_GPU_MOST", 50)
     wide, exact = PaperCopy(DIMENSION, "gpu"), PaperCopy(DIMENSION, "flat")
@@ -278,7 +278,7 @@ async def test_a_search_given_up_still_keeps_writers_out() -> None:
     await asyncio.to_thread(started.wait, 10)
     searching.cancel()
     writing = asyncio.create_task(threads.run_alone(events.append, "written"))
-    for _ in range(10):  # time enough for the writer to come in, if it could
+    for _ in range(10):  # enough time for the writer to start, if it could
         await asyncio.sleep(0)
     release.set()
     await asyncio.wait_for(writing, 10)

@@ -1,7 +1,7 @@
-"""What every event log promises, whichever adapter it is; and what one with several members promises beyond that.
+"""The contract of every event log, and the additional contract of logs with several members.
 
-An adapter takes part by adding a function to ADAPTERS: given the test's request it yields a way to make one and the
-same log any number of times. SHARED names the adapters that several processes may use at once.
+To test an adapter, add a function to ADAPTERS: given the test's request it yields a factory that opens the same log any
+number of times. SHARED names the adapters that several processes may use at once.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ async def append(log: EventLog, *values: int, key: str = "a") -> list[LogPositio
 
 
 async def claimed(consumer: Consumer, count: int) -> frozenset[Claim]:
-    """The member's claims once there are so many."""
+    """The member's claims, once it has this many."""
     async with asyncio.timeout(PATIENCE):
         held: frozenset[Claim] = frozenset()
         while len(held) != count:
@@ -100,7 +100,7 @@ async def claimed(consumer: Consumer, count: int) -> frozenset[Claim]:
 
 
 async def shared_out(*members: Consumer) -> list[frozenset[Claim]]:
-    """What each member holds once all of them hold something, and every partition is held once."""
+    """The partitions of each member, once every member has some and every partition has one owner."""
     held = [frozenset[Claim]() for _ in members]
     async with asyncio.timeout(PATIENCE):
         while not all(held) or sorted(claim.partition for each in held for claim in each) != list(range(PARTITIONS)):
@@ -117,7 +117,7 @@ async def claim_of(consumer: Consumer, partition: int) -> Claim:
 
 
 async def fetched(consumer: Consumer, claim: Claim, count: int) -> list[bytes]:
-    """Exactly so many values, or fewer if no more come."""
+    """This many values, or fewer if no more come."""
     records: list[Record] = []
     async with asyncio.timeout(PATIENCE):
         while len(records) < count:
@@ -220,7 +220,7 @@ async def test_the_next_member_goes_on_where_the_last_committed(open_log: OpenLo
     claim = await claim_of(consumer, position.partition)
     assert await fetched(consumer, claim, 3) == [b"1", b"2", b"3"]
     await consumer.commit(claim, position.offset + 2)
-    await consumer.commit(claim, position.offset + 1)  # never goes back
+    await consumer.commit(claim, position.offset + 1)  # never decreases
     await consumer.close()
     successor = await (await open_log()).join("g")
     claim = await claim_of(successor, position.partition)
@@ -338,7 +338,7 @@ async def test_an_offset_beyond_the_log_is_never_reset(open_log: OpenLog) -> Non
     consumer = await log.join("g")
     claim = await claim_of(consumer, position.partition)
     await fetched(consumer, claim, 1)
-    await consumer.commit(claim, position.offset + 5)  # as if a shorter log had been put in this one's place
+    await consumer.commit(claim, position.offset + 5)  # as if a shorter log had replaced this one
     await consumer.close()
     successor = await log.join("g")
     claim = await claim_of(successor, position.partition)

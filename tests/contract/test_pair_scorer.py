@@ -1,4 +1,4 @@
-"""What every PairScorer promises: the same scores wherever they are computed."""
+"""The contract of every PairScorer: the same scores wherever they are computed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reference() -> onnxruntime.InferenceSession:
 
 
 def batch_of(lengths: list[int], seed: int = 0) -> tuple[PairBatch, Floats]:
-    """Pairs of random words, of these lengths, and their priors."""
+    """Pairs of random words with these lengths, and their priors."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(4, tiny_tokenizer().get_vocab_size(), (len(lengths), max(lengths)))
     mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)

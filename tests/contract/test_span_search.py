@@ -1,4 +1,4 @@
-"""What was said about papers, found by words: the same answers from every store, as a plain search over all spans."""
+"""Search over citing contexts by words: every store answers like a simple search over all spans."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""One suite for every store adapter: what Index promises holds whichever engine keeps the points."""
+"""One suite for every store adapter: Index behaves the same with every engine."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ from citewell.scholarly.lexical import LexicalQuery, Terms, contributions, lexic
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 from tests.memory_folder import memory_folder
 
-# What local mode says of itself; the server has both.
+# Warnings of the client's local mode; a server supports both features.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant"),
     pytest.mark.filterwarnings("ignore:Local mode performs exact"),
@@ -49,14 +49,14 @@ VENUES = ("", "Journal of Tides", "Proc. Lanterns", "ŽURNÁL/1")
 
 
 async def loaded(store: Store, view: View) -> None:
-    """Waits until an accelerated store answers from memory: what it answers before is its store's answer."""
+    """Waits until an accelerated store answers from memory; before that the store behind it answers."""
     papers = store.points(view, Kind.PAPERS)
     if isinstance(papers, AcceleratedPoints):
         await asyncio.wait_for(papers.loaded.wait(), 20)
 
 
 class Adapter:
-    """Opens the same store again and again, as restarts of the service do."""
+    """Opens the same store repeatedly, like restarts of the service."""
 
     def __init__(self, build: Callable[[], Store]) -> None:
         self._build, self.store = build, build()
@@ -90,7 +90,7 @@ def edge_gpu(folder: Path) -> Store:
 
 
 class Lasting(AsyncQdrantClient):
-    """Local mode in memory that outlives the store that used it, as a server would."""
+    """Local mode in memory that outlives the store using it, like a server."""
 
     opened: ClassVar[dict[Path, AsyncQdrantClient]] = {}
 
@@ -107,7 +107,7 @@ def qdrant_local_flat(folder: Path) -> Store:
 
 
 def qdrant_server(folder: Path) -> Store:
-    """Each test has its own prefix, so that its views are its own."""
+    """Each test has its own prefix, and so its own views."""
     url = os.environ["CITEWELL_TEST_QDRANT_URL"]
     return QdrantStore(lambda: AsyncQdrantClient(url=url, prefer_grpc=True), prefix=f"test-{folder.name}", exact=True)
 
@@ -147,7 +147,7 @@ def vector(seed: int) -> Vector:
 
 
 def bag(seed: int) -> Terms:
-    """Words of which few are frequent, so that bags share some; every 11th bag is empty."""
+    """A bag with a few frequent words, so that bags share some; every 11th bag is empty."""
     draw = np.random.default_rng(seed)
     words = np.unique(draw.zipf(1.3, 0 if seed % 11 == 10 else 30) % 97)
     return Terms.of({int(word) * 40_000_003: float(draw.integers(1, 9)) / 2 for word in words})
@@ -162,7 +162,7 @@ DESCENDING = Terms(np.array([5, 3], np.uint32), np.ones(2, np.float32))
 
 
 def paper(number: int, **changes: object) -> PaperPoint:
-    """An invented paper: dates of every precision, venues with odd letters, every 7th vector a copy of another."""
+    """An invented paper: dates of every precision, venues with special characters, every 7th vector a duplicate."""
     written = Paper(
         id=f"paper-{number:03}",
         title=f"On the tides of lantern {number}",
@@ -246,7 +246,7 @@ words_fields = st.sampled_from([HYBRID, LEXICAL])
 
 @pytest.fixture
 async def stocked(index: Index) -> Index:
-    """120 papers, and for the first ten of them the words of twenty others."""
+    """120 papers, and for each of the first ten the contexts of twenty citing papers."""
     await write(index, *map(paper, range(120)))
     await write(index, *(span(citing, cited) for cited in range(10) for citing in range(20, 40)))
     return index
@@ -700,7 +700,7 @@ async def test_the_change_log_stays_small_and_copies_that_are_behind_load_again(
         assert (await client.count("citewell-main-changes")).count <= 25
         with pytest.raises(ChangesForgottenError):
             await plain.points(VIEW, Kind.PAPERS).changes(3)
-        assert len(await ids(behind, vector(0))) == 60  # by the store, while the copy is loaded again
+        assert len(await ids(behind, vector(0))) == 60  # answered by the store while the copy is loaded again
         await loaded(copied, VIEW)
         found = await behind.search(Search(100, vector(0)))
         assert (found.engine, len(found.papers)) == ("faiss-flat", 60)
@@ -719,7 +719,7 @@ async def test_a_copy_notices_that_the_store_was_restored(told_first: bool) -> N
         await loaded(copied, VIEW)
         for number in range(5):
             await write(survivor, paper(number))
-        # What a restore leaves: the log of an earlier day, and another write with a number the copy has seen.
+        # The state after a restore: an earlier log, and another write with a number that the copy has already seen.
         client = Lasting.opened[folder]
         await client.delete("citewell-main-changes", [3, 4, 5])
         restored = qdrant_local(folder)

@@ -1,7 +1,7 @@
 """Latency, memory and recall of five services over a demo world: python -m tests.load.bench --papers 88000.
 
-Overhead is what a caller waits beyond the time the profiler and the index say they took: each service logs every call
-with its trace, and the calls of one Recommend share one.
+Overhead is the caller's waiting time minus the times that profiler and index report: each service logs every call with
+its trace id, which the calls of one Recommend share.
 """
 
 from __future__ import annotations

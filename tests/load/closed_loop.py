@@ -1,4 +1,4 @@
-"""Callers that ask again as soon as they are answered, with the test contexts of a real data set.
+"""A closed-loop load test: callers send the next request after each answer, with the test contexts of a data set.
 
     python -m tests.load.closed_loop $CITEWELL_DATA/neurips25 --cache CACHE --in-flight 1 4
 
@@ -39,7 +39,7 @@ SEED = 7
 async def closed_loop(
     stub: RecommenderServiceStub, requests: Sequence[messages.RecommendRequest], calls: int, in_flight: int
 ) -> tuple[Latencies, list[messages.RecommendResponse]]:
-    """Latencies of so many calls, and their answers."""
+    """The latencies of this many calls, and their answers."""
     latencies, answers = Latencies(), list[messages.RecommendResponse]()
     left = itertools.islice(itertools.cycle(requests), calls)
 
@@ -54,7 +54,7 @@ async def closed_loop(
 
 
 def queries(whole: Dataset, count: int) -> Iterator[messages.Query]:
-    """A seeded draw of the test contexts, as their writers would ask."""
+    """A seeded sample of the test contexts as queries."""
     rows = np.random.default_rng(SEED).permutation(whole.contexts.of_split("test"))[:count]
     for row in rows.tolist():
         citing = int(whole.contexts.citing[row])
@@ -65,7 +65,7 @@ def queries(whole: Dataset, count: int) -> Iterator[messages.Query]:
 
 
 def load(stack: Stack, arguments: argparse.Namespace, whole: Dataset) -> None:
-    """Tells the services the papers and the train contexts."""
+    """Loads the papers and the train contexts into the services."""
     encoding = Encoding(paper_tokens=arguments.paper_tokens, context_tokens=arguments.context_tokens)
     vectors = vectors_of(whole, encoding, arguments.cache, lambda what, done, total: None)
     papers = zip(whole.papers.titles, whole.papers.abstracts, strict=True)

@@ -85,7 +85,7 @@ def _corpus(count: int) -> NDArray[np.float32]:
 
 
 def _bag(number: int) -> tuple[Terms, float]:
-    """The words of a paper, the commonest hundred words (function words) left out."""
+    """The words of a paper without the hundred most frequent words (function words)."""
     draw = np.random.default_rng([SEED, number])
     ranks = np.floor(np.exp(draw.uniform(np.log(100), np.log(WORDS), DRAWN))).astype(np.int64)
     shared = np.random.default_rng([SEED, number % CENTRES, 1]).integers(1000, WORDS, 200)
@@ -143,7 +143,7 @@ async def _fill(engine: str, folder: Path, papers: int, calls: int) -> None:
 
 
 def _everything(papers: int) -> Postings:
-    """The words of all papers, for the scores that recall is measured against."""
+    """The words of all papers, for the exact scores behind recall."""
     postings = Postings()
     for start in range(0, papers, 5000):
         rows = np.arange(start, min(start + 5000, papers))

@@ -1,4 +1,4 @@
-"""What one citation costs the ledger, and whether that grows: python -m tests.load.ledger_bench --help.
+"""Measures the ledger's cost of one citation, and whether it grows: python -m tests.load.ledger_bench --help.
 
 Vectors are drawn from a table, as if the publisher had supplied them: the encoder is not measured here.
 """
@@ -63,7 +63,7 @@ EDGE = {"revision": 1, "present": True, "day": 0, "gone_keys": b""}
 
 
 class TableEncoder:
-    """Unit vectors out of a table, chosen by the text."""
+    """Unit vectors from a table, selected by a hash of the text."""
 
     model_id, model_hash, dimension = "table", f"table-{DIMENSION}", DIMENSION
     former_hashes, runtime = frozenset[str](), "table"
@@ -90,7 +90,7 @@ def text_of(seed: str, words: int) -> str:
 
 
 class NoIndex:
-    """Takes every point and keeps none."""
+    """An index that accepts every point and stores none."""
 
     async def holdings(self) -> Holdings:
         return Holdings()
@@ -120,7 +120,7 @@ class Bench:
         self.offset = 0
 
     def feed(self, publications: Iterator[Publication], batch: int = 1000) -> float:
-        """Loads them; papers a second."""
+        """Loads the publications; returns papers per second."""
         started, count, some = time.perf_counter(), 0, []
         for publication in publications:
             some.append(IncomingEvent(SourcedEvent(Event("", publication))))
@@ -133,7 +133,7 @@ class Bench:
         return count / (time.perf_counter() - started)
 
     def fill(self, citing: str, citations: NDArray[np.int64], cited: str) -> None:
-        """Stores citations [n, 2] of numbered papers as `feed` would leave them, at a fraction of its time.
+        """Stores citations [n, 2] of numbered papers directly, with the same result as `feed` but much faster.
 
         Every text has the same vector, so that sums are multiples of it.
         """
@@ -181,7 +181,7 @@ class Bench:
                     self.database.insert_missing(connection, table, some)
 
     def fill_words(self, citations: NDArray[np.int64], cited: str, text: bytes) -> None:
-        """Stores what `fill`'s citations say: of one famous paper something else each time, of others the same."""
+        """Stores the words of `fill`'s citations: different texts for one famous paper, one text for the others."""
         rng = np.random.default_rng(3)
         ids = np.array([term_id(word) for word in VOCABULARY], np.uint32)
         same = _counts(ids[drawn_words(CONTEXT_WORDS, rng)])
@@ -211,7 +211,7 @@ class Bench:
         return time.perf_counter() - started
 
     def read(self, cited: str) -> float:
-        """Seconds to read what the index must be told of this paper."""
+        """Seconds to read the data to project for this paper."""
         started = time.perf_counter()
         with self.database.reading() as connection:
             read_points(connection, serving_view(connection), [(Kind.PAPER, cited)])
@@ -222,7 +222,7 @@ class Bench:
             return connection.scalar(sa.select(sa.func.count()).select_from(schema.edges)) or 0
 
     def project(self) -> tuple[int, float]:
-        """How many objects wait to be projected, and the seconds it takes without an index."""
+        """The number of marked objects, and the seconds to project them without an index."""
         projector = Projector(self.database, self.ledger.encoders, NoIndex(), lambda: None)
 
         async def all_of_it() -> int:
@@ -268,7 +268,7 @@ def drawn_citations(papers: int) -> NDArray[np.int64]:
 
 
 def compare(name: str, one: Callable[[], float], other: Callable[[], float], rounds: int) -> None:
-    """Measures both by turns, so that what else the machine does hits both alike."""
+    """Measures both in turns, so that other load on the machine affects both equally."""
     times = np.array([(one(), other()) for _ in range(rounds)]) * 1000
     low, high = np.median(times, axis=0), np.percentile(times, 95, axis=0)
     print(

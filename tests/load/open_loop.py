@@ -1,8 +1,8 @@
-"""An open-loop load test of Recommend: requests come when they come, whether or not earlier ones were answered.
+"""An open-loop load test of Recommend: requests arrive at a fixed rate, whether or not earlier ones were answered.
 
     python -m tests.load.open_loop --rate 20 --seconds 15
 
-Each latency counts from when its request was due, so that a stall is charged to every request that came during it.
+Each latency counts from the time when its request was due, so that a stall delays all requests that fall into it.
 Starts five services over a demo world of its own, or asks those at --address.
 """
 
@@ -31,7 +31,7 @@ from tests.load.told import WordVectors, tell
 async def offer(
     address: str, requests: Iterable[messages.RecommendRequest], rate: float, seconds: float, deadline: float
 ) -> tuple[Latencies, Counter[str]]:
-    """Latencies of what was answered, and how calls ended; arrivals are evenly spaced."""
+    """Latencies of answered calls, and the status of all calls; arrivals are evenly spaced."""
     latencies, endings = Latencies(), Counter[str]()
     channel = open_channel(address)
     stub = RecommenderServiceStub(channel)

@@ -1,4 +1,4 @@
-"""How fast publications are accepted and take effect through the whole chain, with vectors supplied or with encoding.
+"""Measures how fast publications are accepted and take effect, with supplied vectors or with encoding.
 
     python -m tests.load.publish_latency --rate 50 --seconds 20
     python -m tests.load.publish_latency --encode --rate 0 --share 0.7 --burst 300 --seconds 60 --ask-every 4
@@ -49,7 +49,7 @@ PATIENCE = 600.0
 
 
 class Publisher:
-    """Makes up publications that cite earlier ones, with the vectors of their texts or with texts worth encoding."""
+    """Generates publications that cite earlier ones, with vectors or with texts of realistic length."""
 
     def __init__(self, encoder: paper_pb2.ModelInfo, references: int, *, vectors: bool = True) -> None:
         self._hash, self._references, self._supplied = encoder.hash, references, vectors
@@ -78,12 +78,12 @@ class Publisher:
             yield messages.PublishRequest(publication=told)
 
     def _longer(self, text: str, words: int) -> str:
-        """As long as real texts are, where their length matters."""
+        """The text extended to a realistic length."""
         return text if self._supplied else " ".join((text, *self._draw.choices(WORDS, k=words))).strip()
 
 
 async def publish_all(stub: IngestionServiceStub, requests: Iterable[messages.PublishRequest]) -> list[str]:
-    """Their tokens, from one stream."""
+    """Publishes them in one stream; returns their tokens."""
 
     async def stream() -> AsyncIterator[messages.PublishStreamRequest]:
         for request in requests:
@@ -100,8 +100,8 @@ async def searchable(stub: IngestionServiceStub, token: str) -> None:
 
 
 async def all_searchable(stub: IngestionServiceStub, profiler: grpc.aio.Channel, tokens: Sequence[str]) -> None:
-    """Returns when everything up to these last tokens is in the answers, at little cost to what is measured."""
-    await asyncio.gather(*(searchable(stub, token) for token in tokens[-LAST:]))  # each partition has some of them
+    """Returns when everything up to these last tokens is searchable; costs little while measuring."""
+    await asyncio.gather(*(searchable(stub, token) for token in tokens[-LAST:]))  # every partition has some of them
     ledger = LedgerServiceStub(profiler)
     while True:
         views = (await ledger.ListViews(ledger_pb2.ListViewsRequest(), timeout=60)).views
@@ -111,7 +111,7 @@ async def all_searchable(stub: IngestionServiceStub, profiler: grpc.aio.Channel,
 
 
 class Watch:
-    """Processor time of services since it was made."""
+    """Processor time of services since its creation."""
 
     def __init__(self, stack: Stack) -> None:
         self._processes = {service: psutil.Process(process.pid) for service, process in stack.processes.items()}
@@ -122,20 +122,20 @@ class Watch:
         return {service: spent.user + spent.system for service, spent in times.items()}
 
     def row(self, publications: int) -> str:
-        """Milliseconds a publication."""
+        """Milliseconds per publication."""
         spent = {service: seconds - self._before[service] for service, seconds in self._spent().items()}
         return "  ".join(f"{service} {1000 * seconds / publications:.1f}" for service, seconds in spent.items())
 
 
 class Chain:
-    """Publishes one by one when each is due, and sees when it takes effect."""
+    """Publishes each event when it is due, and measures when it takes effect."""
 
     def __init__(self, ingestion: IngestionServiceStub, recommender: RecommenderServiceStub) -> None:
         self._ingestion, self._recommender = ingestion, recommender
         self.acknowledged, self.effective, self.answered = Latencies(), Latencies(), Latencies()
 
     async def offer(self, requests: list[messages.PublishRequest], rate: float, ask_every: int) -> None:
-        """One publication in so many is seen by a Recommend, the others by their status."""
+        """Of every `ask_every` publications one is awaited by a Recommend, the others by their status."""
         started = time.monotonic()
         calls = []
         for number, request in enumerate(requests):

@@ -1,9 +1,9 @@
-"""The reranker under three times the load it can bear: what is accepted stays quick, the rest is refused at once.
+"""The reranker under three times its capacity: accepted requests stay fast, the others are refused at once.
 
     python -m tests.load.reranker_overload
 
-Prints what happened, and ends with 1 where a promise was not kept: at three times the capacity the p99 of what is
-accepted stays under twice that at full load, most of the rest is refused, and memory does not grow.
+Prints a table, and exits with 1 if one of these fails: at three times the capacity the p99 of accepted requests stays
+below twice that at full load, most of the others are refused, and memory does not grow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEPTH = 50
 
 @dataclass
 class Outcome:
-    """What became of the requests of one phase."""
+    """The results of one phase's requests."""
 
     seconds: list[float] = field(default_factory=list)
     refused_seconds: list[float] = field(default_factory=list)
@@ -64,7 +64,7 @@ def serving(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def requests() -> Iterator[messages.RerankRequest]:
-    """Requests about ever new papers, so that no token is kept."""
+    """Requests that always have new papers, so that caches do not help."""
     for number in itertools.count():
         papers = [
             messages.RerankCandidate(
@@ -92,7 +92,7 @@ async def one(stub: RerankerServiceStub, request: messages.RerankRequest, outcom
 
 
 async def closed_loop(stub: RerankerServiceStub, source: Iterator[messages.RerankRequest], in_flight: int) -> Outcome:
-    """So many callers, each asking again as soon as it has its answer."""
+    """This many callers, each sending its next request after an answer."""
     outcome, ends = Outcome(), time.monotonic() + SECONDS
 
     async def caller() -> None:
@@ -104,7 +104,7 @@ async def closed_loop(stub: RerankerServiceStub, source: Iterator[messages.Reran
 
 
 async def open_loop(stub: RerankerServiceStub, source: Iterator[messages.RerankRequest], rate: float) -> Outcome:
-    """Requests come at a constant rate, whatever becomes of those before."""
+    """Requests arrive at a constant rate, independent of earlier answers."""
     outcome, started = Outcome(), time.monotonic()
     calls = []
     for number in range(int(rate * SECONDS)):
@@ -115,7 +115,7 @@ async def open_loop(stub: RerankerServiceStub, source: Iterator[messages.RerankR
 
 
 async def measure(address: str, process: psutil.Process) -> bool:
-    """Prints the table; whether every promise was kept."""
+    """Prints the table; returns whether all conditions hold."""
     channel = open_channel(address)
     try:
         async with asyncio.timeout(60):

@@ -1,8 +1,8 @@
-"""A demo world told to running services by the bulk road, with vectors that cost nothing.
+"""Loads a demo world into running services in bulk, with vectors that need no encoder.
 
-The vectors stand for the encoder's where only time, memory and recall are measured: each word has a random direction,
-and a text is the direction of its words' sum, weighted by how rare they are. Texts that share words are near one
-another, as with a real encoder; what they mean plays no part.
+The vectors replace the encoder's where only time, memory and recall are measured: each word has a random direction,
+and a text is the sum of its words' directions, weighted by how rare they are. Texts that share words are near one
+another, as with a real encoder; meaning is ignored.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def tell(addresses: Mapping[str, str], publications: Iterable[Publication], vect
         ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
         profiles = profile_query_pb2_grpc.ProfileQueryServiceStub(channel)
         encoder = profiles.Info(profile_query_pb2.InfoRequest(), timeout=60).encoder
-        for request in _requests(publications, vectors, encoder.hash):  # a call each: no stream outlives its connection
+        for request in _requests(publications, vectors, encoder.hash):  # one call each: streams end with connections
             answer = ledger.LoadPublications(iter([request]), timeout=_PATIENCE_SECONDS)
             if answer.rejected:
                 raise ValueError(f"{len(answer.rejected)} publications were refused: {answer.rejected[0].message}")
@@ -89,7 +89,7 @@ def _requests(
 
 
 def _texts(publication: Publication) -> Iterator[str]:
-    """What the default encoder would be given of it."""
+    """The texts that the default encoder would encode."""
     yield f"{normalise(publication.title)}. {normalise(publication.abstract)}"
     for contexts in publication.contexts().values():
         yield from contexts

@@ -1,4 +1,4 @@
-"""The servers as pytest fixtures: one of each for the whole run, started when the first test asks."""
+"""The servers as pytest fixtures: one of each per test run, started by the first test that needs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-# Imported when asked for: unit tests do without the clients.
+# Imported on use, because unit tests do not need the clients.
 if TYPE_CHECKING:
     from tests.servers.kafka_broker import KafkaBroker
     from tests.servers.postgres import PostgresServer
@@ -40,13 +40,13 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """SQLAlchemy's address of an empty database of this test's own."""
+    """The SQLAlchemy address of an empty database for this test."""
     return postgres_server.fresh_database()
 
 
 @pytest.fixture(scope="session")
 def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A running Triton with version 1 of the model "davinci", shared by the tests that leave it so."""
+    """A running Triton with version 1 of the model "davinci", shared by the tests that do not change it."""
     from tests.servers.triton import TritonServer
 
     server = TritonServer(tmp_path_factory.mktemp("triton"))

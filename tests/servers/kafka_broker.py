@@ -22,7 +22,7 @@ from tests.servers.processes import end, free_ports, tail, wait_until
 _DEPLOY = Path(__file__).parents[2] / "deploy" / "kafka"
 _DEFAULT_LIBS = Path(__file__).parents[2] / ".cache" / "kafka-libs"
 
-# A small heap and the first compiler only: a test's broker starts in seconds and does not live long.
+# A small heap and only the first JIT compiler, so that a short-lived broker starts fast.
 _JVM = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
@@ -38,7 +38,7 @@ def _libraries() -> Path:
 
 
 class KafkaBroker:
-    """One broker that keeps its folder and ports from one start to the next."""
+    """One broker that keeps its folder and ports across restarts."""
 
     user = "citewell"
 
@@ -102,19 +102,19 @@ class KafkaBroker:
         return self
 
     def kill(self) -> None:
-        """As if the power failed: kill -9."""
+        """Kills the broker with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def fill_disk(self) -> None:
-        """From here on none of its files may grow, as on a full disk; lasts until the process ends, as it does then."""
+        """Simulates a full disk: no file of the process may grow any more. Lasts until the process ends."""
         assert self._process is not None
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (0, 0))
 
     def ended(self) -> bool:
-        """Whether the process is gone without having been told to."""
+        """Whether the process ended without being stopped."""
         return self._process is not None and self._process.poll() is not None
 
     def stop(self) -> None:

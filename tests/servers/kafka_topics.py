@@ -1,4 +1,4 @@
-"""Topics of a test's own on a running broker."""
+"""Separate topics for a test on a running broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.servers.kafka_broker import KafkaBroker
 
 
 def fresh_topics(broker: KafkaBroker, partitions: int, **changes: object) -> KafkaSettings:
-    """Settings of a new log on this broker, with the patience of a test."""
+    """Settings of a new log on this broker, with short timeouts."""
     name = uuid.uuid4().hex
     settings = KafkaSettings(
         bootstrap_servers=broker.address,

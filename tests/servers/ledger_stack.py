@@ -1,4 +1,4 @@
-"""Index, profiler and ingestion over an empty folder: what it takes for an event to take effect."""
+"""Index, profiler and ingestion over an empty folder: the services that apply an event."""
 
 from __future__ import annotations
 

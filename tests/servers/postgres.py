@@ -42,7 +42,7 @@ class PostgresServer:
     def __init__(self) -> None:
         self._binaries = _binaries()
         self._owner = _owner()
-        # Not below pytest's folders: those are closed to other users.
+        # Not below pytest's folders, which other users cannot read.
         self._folder = Path(tempfile.mkdtemp(prefix="citewell-postgres-"))
         if self._owner:
             os.chown(self._folder, self._owner["user"], self._owner["group"])
@@ -73,7 +73,7 @@ class PostgresServer:
         return self
 
     def stop(self) -> None:
-        """Stops it in order: clients are disconnected, open transactions rolled back."""
+        """Stops it cleanly: disconnects clients and rolls back open transactions."""
         self._end(signal.SIGINT)
 
     def restart(self) -> None:
@@ -93,14 +93,14 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def fresh_database(self) -> str:
-        """SQLAlchemy's address of a new, empty database."""
+        """The SQLAlchemy address of a new, empty database."""
         name = next(self._names)
         with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
         return f"postgresql+psycopg://citewell@127.0.0.1:{self.port}/{name}"
 
     def address(self, database: str, port: int | None = None) -> str:
-        """psycopg's address of a database, on request through a proxy's port."""
+        """The psycopg address of a database, optionally through a proxy's port."""
         return f"postgresql://citewell@127.0.0.1:{port or self.port}/{database}"
 
     def _starts(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a power cut leaves of a process's files: the contents that it synced, and nothing it only wrote.
+"""Simulates a power cut: of a process's files only the synced contents remain.
 
 A small library (synced.c, loaded with LD_PRELOAD) copies what fsync, fdatasync and msync sync. Contents that were
 never synced are left as zeros. Its limits: metadata (names, renames, deletions, sizes) counts as durable at once, as
@@ -27,7 +27,7 @@ class PowerCut:
         if compiler is None:
             missing("no C compiler here: install one (Debian: apt-get install gcc libc6-dev)")
         self._root = root.resolve()
-        # On the disk of the folder: a birth time is needed to tell files apart that get the same inode number.
+        # On the same disk: birth times are needed to tell files with a reused inode number apart.
         self._work = Path(tempfile.mkdtemp(prefix="citewell-synced-"))
         self._copies = self._work / "copies"
         self._copies.mkdir()
@@ -41,7 +41,7 @@ class PowerCut:
         }
 
     def leave(self, left: Path) -> None:
-        """Builds in a new folder what is left of the root. To be called after the processes were killed."""
+        """Builds a new folder with the remains of the root. Call it after the processes were killed."""
         for folder, _, names in os.walk(self._root):
             target = left / Path(folder).relative_to(self._root)
             target.mkdir(parents=True)

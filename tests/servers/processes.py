@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports. All are held until the last is found, so that they differ."""
+    """Different free ports. All are held open until the last is found."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for holder in sockets:
@@ -22,7 +22,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0, every: float = 0.05) -> None:
-    """Returns once the condition holds; fails with what was waited for when it does not in time."""
+    """Returns once the condition holds; fails with a description of it after the timeout."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -31,7 +31,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0, 
 
 
 def end(process: subprocess.Popen[bytes], log: Path, seconds: float = 30.0) -> None:
-    """Waits for a process that was told to end. Kills it and raises TimeoutError when it does not."""
+    """Waits for a process that was asked to end; otherwise kills it and raises TimeoutError."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -33,7 +33,7 @@ def _packages() -> Path:
 
 
 class TritonServer:
-    """One server that keeps its repository and ports from one start to the next; models are loaded when asked for."""
+    """One server that keeps its repository and ports across restarts; models are loaded on request."""
 
     def __init__(self, folder: Path) -> None:
         self._packages = _packages()
@@ -66,7 +66,7 @@ class TritonServer:
         packages = self._packages
         libraries = [packages / "nvidia_pytriton.libs", Path(sysconfig.get_config_var("LIBDIR"))]
         environment = {
-            # The backend's interpreter finds its packages by the first python3 on the path.
+            # The backend's interpreter finds its packages through the first python3 in PATH.
             "PATH": f"{packages.parents[2] / 'bin'}:{os.environ['PATH']}",
             "HOME": str(self._folder),
             "LD_LIBRARY_PATH": ":".join(map(str, libraries)),
@@ -97,7 +97,7 @@ class TritonServer:
         return self
 
     def kill(self) -> None:
-        """As if the power failed: kill -9, the backend's processes too."""
+        """Kills the server and the backend's processes with SIGKILL."""
         if self._process is not None:
             process, self._process = self._process, None
             with contextlib.suppress(ProcessLookupError):
@@ -113,7 +113,7 @@ class TritonServer:
             end(process, self._log)
 
     def _gather_backend(self) -> None:
-        """The backend wants its stub for this Python beside it; the wheel keeps one for every Python elsewhere."""
+        """Copies the backend's stub for this Python into its folder; the wheel keeps the stubs elsewhere."""
         server = self._packages / "pytriton" / "tritonserver"
         python = self._packages.parent.name.removeprefix("python")
         backend = self._folder / "backends" / "python"

@@ -1,4 +1,4 @@
-"""A data set, a tokeniser and an encoder small enough to train in a blink, all made here."""
+"""A generated data set, tokeniser and encoder, small enough to train in seconds."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def write_dataset(folder: Path) -> Dataset:
 
 
 def lists_of(data: Dataset, split: str, depth: int = 12, seed: int = 3) -> CandidateLists:
-    """Random lists of older papers, the cited one at the head of most; chance decides for the last ones."""
+    """Random lists of older papers. In most, the cited paper is first; in the last ones it is at a random rank."""
     rng = np.random.default_rng(seed)
     queries = data.contexts.of_split(split).astype(np.int32)
     gold = data.contexts.cited[queries]

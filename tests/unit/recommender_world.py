@@ -45,7 +45,7 @@ def paper(paper_id: str) -> Paper:
 
 
 class Clock:
-    """A clock that moves when told to."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""In which order the places of a draft are answered, and what becomes of them when the caller leaves."""
+"""The order in which the places of a draft are answered, and cancellation when the caller disconnects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confidence: which files are accepted, and what a calibrated table makes of an answer."""
+"""Confidence: accepted files, and the effect of a calibrated table on an answer."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_masking_any_passage_leaves_exactly_one_target(gaps: list[int], filler: 
 
 
 def mask_each_text(passage: Passage) -> list[MaskedContext]:
-    """What masking means, written plainly: the whole text is masked, normalised and cut anew for every target."""
+    """A simple reference for masking: the whole text is masked, normalised and cut again for every target."""
     markers = sorted(passage.markers, key=lambda marker: marker.offset)
     brackets: dict[object, list[CitationMarker]] = {}
     for index, marker in enumerate(markers):
@@ -94,7 +94,7 @@ def mask_each_text(passage: Passage) -> list[MaskedContext]:
     return contexts
 
 
-# Separators of citations, what NFC joins or replaces, blanks of several kinds, and the mask words themselves.
+# Separators of citations, characters that NFC changes, several kinds of blanks, and the mask words themselves.
 odd = st.sampled_from(
     [*" .,;:)]a\n\t", "e\u0301", "\u030c", "\u037e", "\u2000", "\x1f", TARGET, OTHER, f"x{OTHER}", "word " * 70]
 )

@@ -1,4 +1,4 @@
-"""Both formats give the same data set; what cannot be used is named and the rest is read; nothing is read whole."""
+"""Both formats give the same data set, unusable entries are reported and the rest is read, and files are streamed."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_streamed_members_are_what_json_reads(
     path.write_text(json.dumps(members, indent=indent, ensure_ascii=escape), encoding="utf-8", errors="surrogatepass")
     expected = json.loads(path.read_bytes().decode("utf-8", "replace"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "_CHUNK", chunk)  # so that every token is cut somewhere
+        patch.setattr(readers, "_CHUNK", chunk)  # so that every token is cut by some buffer boundary
         streamed = [(key, value) for _, key, value in readers._json_members(path, pytest.fail)]
     assert streamed == (list(expected.items()) if isinstance(expected, dict) else [(None, item) for item in expected])
 

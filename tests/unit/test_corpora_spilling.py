@@ -1,4 +1,4 @@
-"""Data set folders made into publications: grouping, splits, what is left out, going on after a kill."""
+"""Turning data set folders into publications: grouping, splits, omitted entries, resuming after a kill."""
 
 import gzip
 import json
@@ -80,7 +80,7 @@ def test_contexts_are_gathered_by_their_citing_paper(folder: Path) -> None:
             MaskedContext("As TARGETCIT says, 3.", "p0"),
         ),
     )
-    assert [context.cited_id for context in publications[2].masked_contexts] == ["p9"]  # told by nobody yet
+    assert [context.cited_id for context in publications[2].masked_contexts] == ["p9"]  # not loaded yet
     assert corpus.counts() == (5, 5, 0)
     assert rejects(corpus, folder) == []
 

@@ -27,7 +27,7 @@ from tests.unit.davinci_world import lists_of, write_dataset
 
 @pytest.fixture(scope="module")
 def reranked(tmp_path_factory: pytest.TempPathFactory) -> Reranked:
-    """One head that knows the answer, one that turns every list around."""
+    """One head that ranks the cited paper first, and one that reverses every list."""
     data = write_dataset(Path(tmp_path_factory.mktemp("evaluation")))
     lists = lists_of(data, "test")
     knows = (lists.papers == lists.gold[:, None]).astype(np.float32)

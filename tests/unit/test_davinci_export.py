@@ -29,7 +29,7 @@ from citewell.reranker.pairs import TokenBudget
 
 @pytest.fixture(params=[CONFIG, RERANKER_CONFIG], ids=["whole", "apart"])
 def run(tmp_path: Path, request: pytest.FixtureRequest) -> RunFolder:
-    """What training leaves behind, with weights drawn at random."""
+    """A run folder with random weights."""
     folder = RunFolder(tmp_path / "run")
     tokenizer = tmp_path / "tokenizer.json"
     tiny_tokenizer().save(str(tokenizer))
@@ -124,7 +124,7 @@ def test_an_exported_model_comes_back_to_torch(run: RunFolder, tmp_path: Path, s
     tolerance = 1e-7 if storage is Storage.FP32 else 0.01  # a scale is the largest weight of a column / 127
     for name, tensor in trained.items():
         np.testing.assert_allclose(back[name], tensor, atol=tolerance * float(tensor.abs().max() + 1e-6), err_msg=name)
-    # Exported once more, it is the model that was served.
+    # A second export gives the served model again.
     again = RunFolder(tmp_path / "again")
     again.write_static(run.settings, source.encoder_config, source.tokenizer_file)
     save_file(exported_weights(out), again.weights)

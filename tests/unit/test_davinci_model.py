@@ -115,7 +115,7 @@ def test_every_weight_of_the_model_learns(tmp_path: Path) -> None:
     assert out.shape == (8,)
     ranking_loss(Loss.LISTWISE, out.reshape(2, 4), 0.1).backward()
     silent = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.abs().any()]
-    # Key biases shift all attention scores of a row alike, which the softmax undoes.
+    # Key biases shift all attention scores of a row equally, so they do not change the softmax and have no gradient.
     assert [name for name in silent if not name.endswith("key.bias")] == []
 
 

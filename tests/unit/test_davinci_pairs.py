@@ -36,7 +36,7 @@ def test_the_marker_stays_in_the_middle_of_the_context(context: str, title: str,
     assert kept.count(MARKER) == 1
     before, after = kept.index(MARKER), width - kept.index(MARKER) - 1
     left, right = whole.index(MARKER), len(whole) - whole.index(MARKER) - 1
-    # Off the middle by more than one token only where that side of the text has no more to give.
+    # More than one token off the middle only if that side of the text is used up.
     assert abs(before - after) <= 1 or before == left or after == right
     tail = ids(title)[: BUDGET.query_title] + ids(abstract)[: BUDGET.query_abstract]
     assert query[width:].tolist() == tail

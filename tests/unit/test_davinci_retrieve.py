@@ -1,4 +1,4 @@
-"""Training lists: a train query's own citations shape neither its candidates nor its prior."""
+"""Training lists: a train query's own citations influence neither its candidates nor its prior."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def of(data, vectors) -> Experiment:  # type: ignore[no-untyped-def]
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
+    """Ignores progress."""
 
 
 def without_citations_of(experiment: Experiment, citing: int) -> Experiment:
-    """The experiment as if one paper had never said anything."""
+    """The experiment without the citations of one paper."""
     contexts = experiment.data.contexts
     split = np.where(contexts.citing == citing, NO_SPLIT, contexts.split).astype(np.int32)
     data = dataclasses.replace(experiment.data, contexts=dataclasses.replace(contexts, split=split))
@@ -104,7 +104,7 @@ def test_unless_positives_are_injected_every_training_list_holds_its_cited_paper
     )
     assert 0 < len(kept.lists) < len(injected.lists) == 30
     assert (kept.lists.gold_position < 20).all()
-    # Validation queries stay, found or not: leaving them out would flatter the model.
+    # Validation queries without a found paper are kept: omitting them would overestimate the model.
     np.testing.assert_array_equal(kept.validation.queries, injected.validation.queries)
 
 

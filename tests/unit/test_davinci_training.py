@@ -1,4 +1,4 @@
-"""Training: it learns, it resumes to the same bits, it stops early; scoring is kept and taken up again."""
+"""Training learns, resumes to identical weights and stops early; scores are cached and scoring resumes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.davinci_world import lists_of, settings, write_dataset, write_en
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """The model is tiny: a second thread would only wait."""
+    """One thread: the model is too small for more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -55,7 +55,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
     encoder, data = world
     chosen = settings(encoder, heads=("davinci", "a1"), accumulate=2, validate_every=4, checkpoint_every=3)
     straight = train(chosen, data, tmp_path / "straight")
-    # A kill between checkpoints loses the steps since the last one; they are done again, alike.
+    # A kill between checkpoints loses the steps since the last one; they are repeated with the same result.
     train(chosen, data, tmp_path / "killed", until=killed_at)
     resumed = train(chosen, data, tmp_path / "killed")
     expected, found = weights(straight), weights(resumed)
@@ -77,7 +77,7 @@ def test_it_learns_what_the_head_can_see(world: tuple[Path, TrainingData], tmp_p
     chosen = settings(encoder, heads=heads, steps=50, validate_every=50, freeze_encoder=True, head_learning_rate=3e-2)
     log = train(chosen, data, tmp_path).log()
     first, last = ({name: np.mean([e["loss"][name] for e in part]) for name in heads} for part in (log[:10], log[-10:]))
-    # The cited paper stands at the head of most lists, so a head that reads the prior can know it.
+    # The cited paper is first in most lists, so a head that reads the prior can learn this.
     assert last["davinci"] < 0.8 * first["davinci"]
     assert last["davinci+margin"] < 0.8 * first["davinci+margin"]
     assert last["a1"] > last["davinci"]
@@ -87,7 +87,7 @@ def test_it_stops_when_validation_no_longer_improves(world: tuple[Path, Training
     encoder, data = world
     frozen = settings(encoder, steps=40, validate_every=1, patience=3, learning_rate=0.0, head_learning_rate=0.0)
     log = train(frozen, data, tmp_path).log()
-    assert len(log) == 4  # the first validation is the best, three more do not better it
+    assert len(log) == 4  # the first validation is the best, three more do not improve on it
 
 
 def test_the_last_weights_can_be_kept_instead_of_the_best(world: tuple[Path, TrainingData], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The demo world: reproducible, in the order of time, with a heavy tail, and with answers that exist."""
+"""The demo world is reproducible, ordered by time, heavy-tailed, and has an answer for every query."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_large_world_streams() -> None:
         tracemalloc.stop()
         return peak
 
-    peak_of(100)  # what is imported and cached on first use
+    peak_of(100)  # so that imports and caches of the first use are not measured
     assert peak_of(4000) < 1.5 * peak_of(400) < 2**20
 
 

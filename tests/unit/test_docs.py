@@ -1,4 +1,4 @@
-"""Links of the documentation lead somewhere, and the walk through the code names files that exist."""
+"""Links of the documentation lead to files, and first-hour.md names files that exist."""
 
 from __future__ import annotations
 

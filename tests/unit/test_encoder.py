@@ -1,4 +1,4 @@
-"""ENC1: what is read from a model's files, how texts are cut, and that a vector depends on its text alone."""
+"""ENC1: reading a model's files, cutting texts, and vectors that depend only on their text."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_vector_depends_neither_on_its_batch_nor_on_the_order(
     assert together.shape == (len(TEXTS), encoder.dimension)
     assert np.sum(together * alone, axis=1).min() > 0.9999
     np.testing.assert_allclose(together, backwards, atol=1e-3)
-    # Unlike texts are told apart: an encoder that returned a constant would pass all of the above.
+    # Different texts have different vectors: a constant encoder would pass all checks above.
     assert together[0] @ together[2] < 0.999
 
 
@@ -221,7 +221,7 @@ def test_fp32_and_bf16_are_one_model_and_old_ledgers_name_either(tmp_path: Path,
         )
 
     def old_hash(precision: str) -> str:
-        """As citewell made it when every precision had a hash of its own."""
+        """The hash of earlier versions, in which every precision had its own."""
         rules = {
             "weights": files.weights_hash,
             "pooling": "mean",

@@ -1,4 +1,4 @@
-"""Which encoders a process holds: each loaded once, none kept that nobody needs."""
+"""The encoders of a process: each is loaded once, and unused ones are released."""
 
 from __future__ import annotations
 

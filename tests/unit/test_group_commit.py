@@ -1,4 +1,4 @@
-"""Group commit: one sync for all writers that wait, none that began before a write counts for it."""
+"""Group commit: waiting writers share one sync, and a sync that began before a write does not count for it."""
 
 from __future__ import annotations
 

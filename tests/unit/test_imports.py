@@ -1,4 +1,4 @@
-"""The packages of citewell import each other downwards only, and no module imports itself on a detour."""
+"""The packages of citewell import each other downwards only, and there are no import cycles."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 
 def package_of(module: str) -> str:
-    """The package that a module's name says it belongs to; empty for citewell itself."""
+    """The package of a module, from its name; empty for citewell itself."""
     parts = module.split(".")
     return "contracts" if "v1" in parts else "".join(parts[1:2])
 

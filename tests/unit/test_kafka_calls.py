@@ -1,4 +1,4 @@
-"""Calls that block are watched, and the settings say how to reach the broker."""
+"""The watchdog for blocking calls, and the client's connection settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration: the fit finds what made the data, reliability measures it, thresholds keep what they promise."""
+"""Calibration: the fit recovers the model behind the data, and reliability and thresholds are computed correctly."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_threshold_keeps_what_is_at_least_as_sure() -> None:
     )
     everything, some = kept(asked, np.array([0.9, 0.5, 0.2, 0.3, 0.1, 0.6]), (0.0, 0.5))
     assert (everything.items, everything.right, everything.found, everything.empty) == (2.0, 0.5, 1.0, 0.0)
-    # Of the first query two items stay, of the second none; of the unrelated one the surer item.
+    # Two items of the first query are kept, none of the second, and the more confident one of the unrelated query.
     assert (some.items, some.right, some.found, some.empty, some.empty_unrelated) == (1.0, 0.5, 0.5, 0.5, 0.0)
 
 

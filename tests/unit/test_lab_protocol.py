@@ -1,4 +1,4 @@
-"""The protocol holds on a clean set, and a planted leak of each kind makes the run fail."""
+"""The protocol accepts a clean set, and each kind of planted leak makes the run fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def data(tmp_path: Path) -> Dataset:
 
 
 class Constant:
-    """Scores every paper alike, so that nothing but the protocol decides what is returned."""
+    """Gives every paper the same score, so that only the protocol decides the result."""
 
     name = "constant"
 

@@ -1,4 +1,4 @@
-"""The sweep's shortcut gives the ranks of profiles built one by one; breakdowns and mentions count what they say."""
+"""Sweeps give the same ranks as profiles built one by one; breakdowns and mentions count correctly."""
 
 from __future__ import annotations
 

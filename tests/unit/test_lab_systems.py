@@ -1,4 +1,4 @@
-"""Systems score what their equations say, and leaving a paper's own citations out equals never having known them."""
+"""Systems score by their equations, and leaving out a paper's citations equals never having known them."""
 
 from __future__ import annotations
 

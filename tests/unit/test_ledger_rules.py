@@ -22,7 +22,7 @@ from tests.ledger_world import LedgerModel
 
 @dataclass
 class MemoryLedger:
-    """A `Reader`, and what batches left behind."""
+    """A `Reader` over the results of earlier batches."""
 
     states: dict[str, PaperState] = field(default_factory=dict)
     bodies: dict[str, Publication] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The lexical public profile without a database: counts, bags of words, and what a query's words count."""
+"""The lexical public profile without a database: counts, bags of words, and the weights of a query's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about the local log: one disk, one file, one owner."""
+"""Properties of the local log only: one disk, one file, one owner."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ async def test_too_many_waiting_bytes_are_refused_and_come_free_again(tmp_path: 
         assert len(refused) == 7
         assert "3 events of 900 bytes already wait" in refused[0].message
     assert len(await log.read(0, 0, 100, 100)) == 6
-    assert (await log.append("k", bytes(2000), {})).offset == 6  # alone, whatever its size
+    assert (await log.append("k", bytes(2000), {})).offset == 6  # a single event is accepted whatever its size
     await log.stop()
 
 
@@ -63,7 +63,7 @@ async def test_appends_that_nobody_waits_for_are_counted_until_they_are_written(
     log = LocalLog(tmp_path / "log.sqlite", partitions=1, most_waiting_bytes=1000)
     await log.start()
     with closing(sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")  # the disk stands still
+        other.execute("BEGIN IMMEDIATE")  # the disk blocks
         abandoned = [asyncio.create_task(log.append("k", bytes(300), {})) for _ in range(3)]
         await asyncio.sleep(0)
         for task in abandoned:
@@ -72,7 +72,7 @@ async def test_appends_that_nobody_waits_for_are_counted_until_they_are_written(
         with pytest.raises(Overloaded):
             await log.append("k", bytes(300), {})
         other.execute("ROLLBACK")
-    await log.stop()  # writes what was accepted
+    await log.stop()  # writes the accepted events
     log = LocalLog(tmp_path / "log.sqlite", partitions=1)
     await log.start()
     assert len(await log.read(0, 0, 100, 100)) == 3
@@ -87,7 +87,7 @@ async def test_a_second_owner_is_refused_by_name_and_waits_for_one_that_stops(tm
         await refused.start()
     assert caught.value.reason == "LOG_IN_USE"
     await refused.stop()
-    kept = await owner.append("k", b"x", {})  # stopping the one that was refused took nothing from the owner
+    kept = await owner.append("k", b"x", {})  # stopping the refused process did not release the owner's lock
     waiting = LocalLog(tmp_path / "log.sqlite", partitions=1, owner_wait_seconds=60.0)
     starting = asyncio.create_task(waiting.start())
     await asyncio.sleep(0)
@@ -156,7 +156,7 @@ async def test_a_fetch_that_is_cancelled_as_its_record_comes_ends(log: LocalLog)
     [claim] = await consumer.claims(frozenset())
     for turns in range(4):
         fetching = asyncio.create_task(_fetch_for_ever(consumer, claim))
-        await asyncio.sleep(0.05)  # by now it waits for an append
+        await asyncio.sleep(0.05)  # it now waits for an append
         log.grown.set()
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Drafts: which places are found, what stands around them, and what is said of what cannot be read."""
+"""Drafts: the places found, their contexts, and the problems reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(**more: bytes) -> dict[str, bytes]:
 
 
 def at(draft: Draft, sources: dict[str, bytes]) -> list[str]:
-    """What stands in the files where the places are said to be."""
+    """The text of the files at the reported places."""
     cited = [place.citation for place in draft.places]
     return [sources[one.file].decode()[one.offset : one.offset + one.length] for one in cited]
 
@@ -211,7 +211,7 @@ def test_bibtex_out_is_read_back_as_the_same_papers() -> None:
     assert not bibliography.problems
     assert list(bibliography.entries) == keys
     assert bibliography.keys_of(PAPERS[2]) == [keys[2]]
-    # Two papers of one title cannot be told apart by it: both entries are named.
+    # Two papers with one title cannot be distinguished by it: both entries are named.
     assert bibliography.keys_of(PAPERS[1]) == keys[:2]
 
 

@@ -1,4 +1,4 @@
-"""Many calls at a time: results in order, few items in hand, errors where they belong, nothing left running."""
+"""Concurrent calls: results and errors in order, few items read ahead, and no task left running."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_more_items_may_wait_than_calls_run() -> None:
 
     results = in_order(source(), work, 2, ahead=20)
     first = asyncio.ensure_future(anext(results))
-    for _ in range(1000):  # far more turns of the loop than it takes to fill the window
+    for _ in range(1000):  # far more iterations of the event loop than needed to fill the window
         await asyncio.sleep(0)
     assert 21 <= len(taken) <= 23
     release.set()
@@ -85,7 +85,7 @@ async def test_an_iterator_that_blocks_does_not_stop_the_event_loop() -> None:
 
     items = streamed(slow())
     assert await anext(items) == 1
-    going_on.set()  # reached only if the loop is free
+    going_on.set()  # reached only if the event loop is not blocked
     assert [item async for item in items] == [2]
 
 

@@ -1,4 +1,4 @@
-"""Positions, outcomes and states say the same in text, in messages and in the domain."""
+"""Positions, outcomes and states convert between text, messages and domain without loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the encoder made of a side is kept, within its bound, and changes no result."""
+"""The encoder's output for a side is cached within the limit, and the cache changes no result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class Counted:
-    """An encoder, and how many sides it kept and computed."""
+    """An encoder that counts cached and computed sides."""
 
     def __init__(self, folder: Path, kept_bytes: int, *, apart: int = 1) -> None:
         weights = tiny_davinci_weights(VOCABULARY)
@@ -38,7 +38,7 @@ class Counted:
 
 
 def pairs(queries: list[int], candidates: list[int], lengths: tuple[int, int] = (6, 9)) -> Arrays:
-    """A pair of each query and candidate; the number of either stands for its tokens."""
+    """A pair of each query and candidate; their numbers serve as tokens."""
     rows = []
     for query, candidate in zip(queries, candidates, strict=True):
         sides = [

@@ -1,4 +1,4 @@
-"""The reranker's queue: batches across requests, the bound, deadlines, cancellation."""
+"""The reranker's queue: batches across requests, the length limit, deadlines, cancellation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from citewell.runtime.errors import DeadlineExceeded, Overloaded, Unavailable
 
 
 class GatedScorer:
-    """Scores a pair by its first token; computes only when let, so that a test decides who waits."""
+    """Scores a pair by its first token. It computes only when the test opens the gate."""
 
     info = ScorerInfo("gated", "0", "test", 1, 64)
 
@@ -120,7 +120,7 @@ async def test_beyond_the_bound_a_request_is_refused_with_a_time_to_retry() -> N
         waiting = [asyncio.create_task(queue.score(pairs_of([1] * 4), priors(4), 10, allow_partial=False))]
         await until(scorer.began)
         waiting.append(asyncio.create_task(queue.score(pairs_of([2] * 5), priors(5), 10, allow_partial=False)))
-        await asyncio.sleep(0)  # the second is taken whatever its size: nothing was waiting
+        await asyncio.sleep(0)  # the second is accepted whatever its size, because the queue was empty
         with pytest.raises(Overloaded, match="5 pairs wait, 1 more would exceed 3") as caught:
             await queue.score(pairs_of([3]), priors(1), 10, allow_partial=True)
         assert caught.value.retry_after_seconds > 0
@@ -171,7 +171,7 @@ async def test_what_cannot_end_in_time_is_not_begun() -> None:
     with pytest.raises(DeadlineExceeded, match=r"8 pairs would take about 2\.00 s and 1\.50 s are left"):
         await queue.score(pairs_of([2] * 8), priors(8), 1.5, allow_partial=False)
     assert len(scorer.batches) == computed
-    # One slow batch does not refuse everybody for good.
+    # One slow batch does not make the queue refuse requests for ever.
     for _ in range(10):
         with contextlib.suppress(DeadlineExceeded):
             await queue.score(pairs_of([2] * 8), priors(8), 1.5, allow_partial=False)

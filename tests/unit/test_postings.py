@@ -1,4 +1,4 @@
-"""The inverted bags of words against one bag at a time, after any history of changes and merges."""
+"""The inverted index gives the scores of single bags, after any history of changes and merges."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The profile algebra: eq. 3–5 as written, sums that forget nothing and remember nothing they should not."""
+"""The profile algebra: eq. 3–5 as written, and sums from which contributions can be removed exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of reasons: it lists exactly what the services say, and the page is made from it."""
+"""The catalogue of reasons lists exactly the reasons in the code, and the page is generated from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from citewell.types.v1 import reason_pb2
 
 ROOT = Path(__file__).parents[2]
 SERVICES = ROOT / "services" / "citewell"
-# No part of a service: nothing here answers a caller.
+# Not part of a service: nothing here answers a caller.
 APART = ("lab", "demo", "commands")
 
 # Calls that take a reason by position, and enums whose values are reasons.
@@ -21,7 +21,7 @@ ENUMS = ("Reason", "Partial")
 
 
 def constants(node: ast.expr | None) -> Iterator[str]:
-    """The texts that an expression can be: a constant, or one of two by a condition."""
+    """The texts that an expression can have: a constant, or both branches of a conditional."""
     match node:
         case ast.Constant(value=str(text)) if text:
             yield text
@@ -31,7 +31,7 @@ def constants(node: ast.expr | None) -> Iterator[str]:
 
 
 def said(module: ast.Module) -> Iterator[str]:
-    """Every reason that a module says."""
+    """Every reason in a module."""
     for node in ast.walk(module):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=arguments, keywords=keywords):

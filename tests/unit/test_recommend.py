@@ -93,7 +93,7 @@ async def test_later_stages_see_a_smaller_budget_and_hopeless_ones_are_not_start
     budgets = {stage: seconds for stage, _, seconds in world.calls}
     assert budgets["embed"] == pytest.approx(0.1)
     assert budgets["search"] == pytest.approx(0.07)
-    assert "rerank" not in budgets  # 20 ms were left, and those are for the answer
+    assert "rerank" not in budgets  # the 20 ms left are reserved for the answer
     assert set(reasons(answer)) == {Reason.RERANK_TIMEOUT, Reason.EVIDENCE_UNAVAILABLE, Reason.PARTS_UNAVAILABLE}
 
     world = World(takes={"embed": 0.0995})

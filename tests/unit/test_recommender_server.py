@@ -1,4 +1,4 @@
-"""The recommender's handlers where no other service is needed to see what they do."""
+"""The recommender's handlers, as far as they can be tested without other services."""
 
 from __future__ import annotations
 

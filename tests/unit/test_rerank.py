@@ -1,4 +1,4 @@
-"""Rankings from scores, tokens kept by revision, and the passes over a model."""
+"""Rankings from scores, tokens cached by text, and one or two passes over a model."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_two_passes_show_the_best_of_the_first_in_full(queue: PairQueue, s
     candidates = [candidate(1, 3), candidate(2, 12), candidate(3, 18), candidate(4, 8)]
     done = await reranker.rerank(QUERY, candidates, 4, 10, allow_partial=False)
     assert scorer.seen == [4, 2]
-    # Cut to ten tokens, 2 and 3 look alike; in full, 3 is the longer.
+    # Cut to ten tokens, 2 and 3 are equal; in full, 3 is longer.
     assert [paper.paper_id for paper in done.papers] == ["p3", "p2", "p4", "p1"]
 
 
@@ -118,7 +118,7 @@ async def test_what_was_scored_before_the_model_was_lost_is_answered(scorer: Len
 
 
 class OneBatchScorer(LengthScorer):
-    """Never comes back from its second batch."""
+    """Never finishes its second batch."""
 
     async def score(self, batch: PairBatch, priors: Floats) -> Floats:
         if self.seen:
@@ -162,7 +162,7 @@ def test_tokens_are_kept_by_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(kept.of([old, new])[1]) == 2, "one id, another text: another revision, or another set of papers"
     assert len(kept.of([Candidate("p9", 1, old.text)])[0]) == 3, "two papers of one text share its tokens"
     assert tokenized == [1, 1, 0]
-    kept.of([candidate(2, 1), candidate(3, 2)])  # push both out
+    kept.of([candidate(2, 1), candidate(3, 2)])  # evicts both
     kept.of([old])
     assert tokenized == [1, 1, 0, 2, 1]
 

@@ -23,7 +23,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("CITEWELL_SAMPLE__DEPTH", "7")
     monkeypatch.setenv("CITEWELL_SAMPLE__TLS__CERTIFICATE", "/c.pem")
     monkeypatch.setenv("CITEWELL_SAMPLE__TLS__KEY", "/k.pem")
-    monkeypatch.setenv("CITEWELL_SAMPLE_PORT", "tcp://10.0.0.1:7300")  # what Kubernetes injects is not ours
+    monkeypatch.setenv("CITEWELL_SAMPLE_PORT", "tcp://10.0.0.1:7300")  # Kubernetes' variables are not settings
     settings = read_settings(SampleSettings)
     assert (settings.depth, settings.port) == (7, 0)
     assert str(settings.tls.key) == "/k.pem"

@@ -1,4 +1,4 @@
-"""The runtimes do what they are asked, and nothing else."""
+"""OpenVINO starts no process and opens no connection, and sessions may first run in several threads at once."""
 
 import os
 import subprocess
@@ -50,5 +50,5 @@ def test_openvino_starts_no_process_and_calls_nobody() -> None:
 
 def test_threads_may_be_the_first_to_run_together(tmp_path: Path) -> None:
     graph, width = write_tiny_davinci(tmp_path) / HEAD, RERANKER_CONFIG["hidden_size"]
-    for _ in range(10):  # four in ten hung
+    for _ in range(10):  # without the fix four in ten runs hung
         subprocess.run([sys.executable, "-c", _FIRST_RUNS, str(graph), str(width)], check=True, timeout=60)

@@ -19,7 +19,7 @@ def said(context: str) -> list[str]:
 @pytest.mark.parametrize(
     ("context", "expected"),
     [
-        # The only group of its sentence: the whole sentence, and the piece before the group where that says less.
+        # The only group of its sentence: the whole sentence, and the piece before the group if that is shorter.
         (
             "They used ROUGE and METEOR metrics TARGETCIT for evaluating their models.",
             [
@@ -27,7 +27,7 @@ def said(context: str) -> list[str]:
                 "They used ROUGE and METEOR metrics",
             ],
         ),
-        # A group at the end: the sentence without the group.
+        # A group at the end: the sentence without that group.
         (
             "Context embeddings were generated using Sentence Transformers [TARGETCIT].",
             ["Context embeddings were generated using Sentence Transformers"],
@@ -61,7 +61,7 @@ def said(context: str) -> list[str]:
         ("Trees grow [1, 2], chains bind [3–5], and forests TARGETCIT stand.", ["forests"]),
         ("Trees grow (Knuth et al., 1993; Hoare, 1969), chains TARGETCIT bind.", ["chains"]),
         ("Trees grow Knuth et al. (1993), chains TARGETCIT bind.", ["chains"]),
-        # Nothing but authors' names before the group: what they are said to do.
+        # Only authors' names before the group: the words after it.
         (
             "Knuth et al. TARGETCIT proved that trees grow, while OTHERCIT did not.",
             ["proved that trees grow, while"],
@@ -74,7 +74,7 @@ def said(context: str) -> list[str]:
             "We agree.",
             ["As Fig. 3 and Eq. (2) show, e.g. for 3.5 million leaves, pruning helps"],
         ),
-        # A sentence that says nothing: the whole context.
+        # A sentence without content words: the whole context.
         ("Trees grow well. (TARGETCIT). They do.", ["Trees grow well. (TARGETCIT). They do"]),
         ("TARGETCIT", ["TARGETCIT"]),
         # No target: the whole text, as the query of a draft without a context.

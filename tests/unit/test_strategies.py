@@ -1,4 +1,4 @@
-"""Each strategy over ports in memory: its calls, what the reranker reads, and what items say of their scores."""
+"""Each strategy over ports in memory: its calls, the reranker's input, and the scores of items."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_how_many_contexts_the_model_reads_is_asked_once_and_again_after_a
     world.contexts_read = 0
     world.reranking = Reranking({"p0": Reranked(0.5, 0.95)}, "another")
     await recommender.recommend(QUERY, options, lambda: 10.0)
-    await recommender.recommend(QUERY, options, lambda: 10.0)  # asks in the background
+    await recommender.recommend(QUERY, options, lambda: 10.0)  # refreshes in the background
     await recommender.recommend(QUERY, options, lambda: 10.0)
     assert len(world.asked("reranker")) == 2
     assert world.asked("rerank")[-1][0].contexts == {}  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ async def test_evidence_shows_more_contexts_behind_the_span_where_more_are_asked
         "it has been shown on p1",
     ]
     none = await world.ask(strategy=Strategy.EVIDENCE, evidence_per_item=0)
-    assert len(none.items[0].evidence) == 1  # an item of this strategy is never without its span
+    assert len(none.items[0].evidence) == 1  # an item of this strategy always has its span
 
 
 async def test_global_reads_no_context_and_adds_what_the_nearest_papers_cite() -> None:

@@ -51,7 +51,7 @@ def test_every_bucket_is_warmed_up_on_a_gpu() -> None:
 
 
 def test_the_tensorrt_option_parses_and_covers_every_bucket() -> None:
-    """It is commented out; a wrong bracket would only show on somebody's GPU."""
+    """The option is commented out, so a syntax error would otherwise show only on a GPU."""
     text = (TRITON / "models" / "davinci" / "config.pbtxt").read_text("utf-8")
     option = text[text.index("# optimization {") :]
     config = text_format.Parse(re.sub(r"^# ?", "", option, flags=re.MULTILINE), model_config_pb2.ModelConfig())

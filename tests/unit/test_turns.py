@@ -1,4 +1,4 @@
-"""One at a time, and in which order."""
+"""One at a time, in the order of priority."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from citewell.profiler.turns import Turns
 
 
 def waits_for(turns: Turns, count: int) -> None:
-    """Returns when so many wait for their turn."""
+    """Returns when this many wait for their turn."""
     end = time.monotonic() + 30
     while turns.waiting < count:
         assert time.monotonic() < end
@@ -20,7 +20,7 @@ def waits_for(turns: Turns, count: int) -> None:
 
 
 def beside(turns: Turns, calls: list[Callable[[], None]]) -> list[threading.Thread]:
-    """A thread for each call, started when those before it wait."""
+    """Starts a thread for each call, once the earlier ones wait."""
     threads = []
     for call in calls:
         threads.append(threading.Thread(target=call))
@@ -60,7 +60,7 @@ def test_as_many_have_a_turn_as_there_are_places() -> None:
     threads = [threading.Thread(target=hold) for _ in range(2)]
     for thread in threads:
         thread.start()
-    inside.wait(30)  # both are in
+    inside.wait(30)  # both are running
     had = threading.Event()
 
     def take() -> None:

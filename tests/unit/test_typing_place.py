@@ -1,4 +1,4 @@
-"""Where a citation is being typed, and what of the draft counts as its context."""
+"""The citation that is being typed, and its context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may wait for a log at a time."""
+"""The limits on events that wait for a log."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_events_and_bytes_are_counted_until_they_leave() -> None:
         waiting.admit(0)
     for each in leave:
         each()
-        each()  # leaving twice counts once
+        each()  # leaving twice has an effect once
     assert (waiting.events, waiting.bytes) == (0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Words and term ids: what the services and the lab count alike."""
+"""Words and term ids, which services and lab share."""
 
 from __future__ import annotations
 

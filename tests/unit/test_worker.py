@@ -1,4 +1,4 @@
-"""The worker against a log and a ledger in memory that fail as hypothesis likes."""
+"""The worker with a log and a ledger in memory, whose failures hypothesis generates."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Faults:
 
 
 class MemoryLog:
-    """A log that checks, at every commit, that all before it took effect or is dead."""
+    """A log that checks at every commit that all earlier events took effect or are dead."""
 
     kind, log_id = "memory", "log"
 
@@ -133,7 +133,7 @@ class MemoryConsumer:
 
 
 class MemoryLedger:
-    """Takes events in order and one at a time in effect; those whose number is in `dead` it can never take."""
+    """Applies events in order, one at a time; events whose number is in `dead` always fail."""
 
     def __init__(self, log: MemoryLog, dead: frozenset[int], faults: Faults) -> None:
         self._log, self.dead, self.faults = log, dead, faults
@@ -155,7 +155,7 @@ class MemoryLedger:
             if not known:
                 self.first_applied.append(record.position)
             verdicts.append(Verdict(Outcome.DUPLICATE if known else Outcome.APPLIED, record.key))
-        self.faults.strike()  # done, but the answer is lost
+        self.faults.strike()  # applied, but the answer is lost
         return verdicts
 
     def names(self, record: Record) -> tuple[str, str]:
@@ -169,7 +169,7 @@ class MemoryLedger:
 
 
 class Naps:
-    """Sleeps no time, and remembers for how long."""
+    """Records the requested times without sleeping."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -184,7 +184,7 @@ def worker_on(log: MemoryLog, ledger: MemoryLedger, naps: Naps) -> Worker:
 
 
 async def run_until(worker: Worker, condition: Callable[[], bool], steps: int = 10_000) -> None:
-    """Lets the worker run for at most so many turns of the event loop."""
+    """Runs the worker for at most this many iterations of the event loop."""
     task = asyncio.create_task(worker.run())
     for _ in range(steps):
         if condition() or task.done():
@@ -219,7 +219,7 @@ def test_every_record_takes_effect_or_is_dead(
     async def history() -> None:
         log = MemoryLog(sizes, Faults(log_faults))
         ledger = MemoryLedger(log, dead, Faults(ledger_faults))
-        for steps in crashes:  # each worker dies after so many turns; the next takes over
+        for steps in crashes:  # each worker dies after some iterations; the next takes over
             await run_until(worker_on(log, ledger, Naps()), lambda: log.done, steps)
         await run_until(worker_on(log, ledger, Naps()), lambda: log.done)
         assert log.done
@@ -339,7 +339,7 @@ async def test_what_is_dead_stays_dead_when_it_comes_again() -> None:
     worker = worker_on(log, ledger, Naps())
     first = [Outcome.APPLIED, Outcome.DEAD, Outcome.APPLIED]
     assert await worker.deliver(log.records[0]) == first
-    ledger.dead = frozenset()  # by now it could be applied
+    ledger.dead = frozenset()  # it could be applied now
     log.recorded_dead.clear()
     assert await worker.deliver(log.records[0]) == [Outcome.DUPLICATE, Outcome.DEAD, Outcome.DUPLICATE]
     assert log.recorded_dead == {log.records[0][1].position}

@@ -1,4 +1,4 @@
-"""A benchmark's table and the description of the machine that it ran on."""
+"""Markdown tables for benchmarks, and a description of the machine."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class RankFusion:
 
 
 def shrunk(experiment: Experiment, kappa: float) -> System:
-    """eq. 3 with what others say divided by |N_in| + κ."""
+    """eq. 3 with the citing contexts' sum divided by |N_in| + κ (shrinkage)."""
     return experiment.profiler_with(f"eq. 3, shrinkage κ = {kappa:g}", replace(chosen.PROFILE, shrinkage=kappa))
 
 
@@ -83,4 +83,4 @@ VARIANTS: tuple[Callable[[Experiment], System], ...] = (
         (0.1, several(e, "nearest", CONTEXT_ONLY, content=False)),
     ),
 )
-"""All are measured on validation; the report lists them in this order."""
+"""The variants measured on validation, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Metrics by in-degree and age of the gold paper, bracket size and context length; and which papers are favoured."""
+"""Metrics by in-degree and age of the gold paper, bracket size and context length; and fairness by group of papers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Breakdown:
 
 
 def in_degrees(data: Dataset, known: Citations) -> NDArray[np.int64]:
-    """|N_in| of every paper, by known citations only."""
+    """|N_in| of every paper, counting known citations only."""
     return np.bincount(known.cited, minlength=len(data.papers))
 
 
@@ -67,7 +67,7 @@ def _by_bounds(title: str, values: Column | NDArray[np.int64], upper: Sequence[i
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One group of papers: how often it is the gold, and how large a part of the top 10 it is, in per cent."""
+    """One group of papers: its share of the gold papers and its share of the top 10, in per cent."""
 
     group: str
     gold: float
@@ -77,7 +77,7 @@ class Share:
 def fairness_by_in_degree(
     data: Dataset, known: Citations, queries: Rows, top: dict[str, NDArray[np.int32]]
 ) -> list[Share]:
-    """Deciles of the cited papers by in-degree, and a group for those nobody cites yet."""
+    """Deciles of the cited papers by in-degree, and a group for papers without citations."""
     degree = in_degrees(data, known)
     cited = np.flatnonzero(degree)
     by_degree = cited[np.lexsort((cited, degree[cited]))]

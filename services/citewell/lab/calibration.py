@@ -1,9 +1,9 @@
-"""Confidence, calibrated: from what the stages say of an item to how likely it is to be cited.
+"""Calibrates confidence: from the stages' scores of an item to its probability of being cited.
 
-    features of items of validation queries ──▶ logistic regression ──▶ weights the recommender reads
-    the same of test queries ──▶ reliability: of what is said with 70 %, how much is right
+    features of items of validation queries ──▶ logistic regression ──▶ weights for the recommender
+    features of items of test queries ──▶ reliability: of items with 70 %, the share that is right
 
-The cited paper of a query is the one right item. Others may be right as well, so confidence is on the low side.
+Only the cited paper of a query counts as right. Other papers may be right as well, so confidence is underestimated.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 RIDGE = 1e-3
-"""Weight of the penalty on standardised coefficients, a share of the number of items."""
+"""Weight of the penalty on standardised coefficients, as a share of the number of items."""
 _STEPS = 60
 _CLOSE = 1e-10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """Items of some queries: what is known of each, and whether it is the cited paper."""
+    """Items of some queries: the features of each, and whether it is the cited paper."""
 
     names: tuple[str, ...]
     features: Floats
@@ -34,7 +34,7 @@ class Items:
     query: NDArray[np.int64]
     """Which query each item answers, counted from 0."""
     unrelated: Flags
-    """Items of queries that no paper of the set could answer."""
+    """Whether an item belongs to a query that no paper of the set can answer."""
 
     def take(self, chosen: Flags) -> Items:
         """Some of the items."""
@@ -79,7 +79,7 @@ def fit(items: Items, names: Sequence[str]) -> Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Items of like confidence."""
+    """Items of similar confidence."""
 
     said: float
     """Mean confidence."""
@@ -93,7 +93,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How far confidence can be believed."""
+    """How well confidence agrees with the share of right items."""
 
     bins: tuple[Bin, ...]
     error: float
@@ -114,23 +114,23 @@ def reliability(confidence: Floats, right: Flags, bins: int = 10) -> Reliability
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a least confidence keeps of answers of ten items."""
+    """The effect of `min_confidence` on answers of ten items."""
 
     least: float
     items: float
-    """Mean items an answer."""
+    """Mean number of items per answer."""
     right: float
     """Share of the kept items that are the cited paper."""
     found: float
-    """Share of the cited papers among all items that are kept."""
+    """Share of the cited papers among all items that is kept."""
     empty: float
     """Share of answers that are empty."""
     empty_unrelated: float
-    """The same of the unrelated queries."""
+    """Share of the answers to unrelated queries that are empty."""
 
 
 def kept(items: Items, confidence: Floats, least: Sequence[float]) -> list[Kept]:
-    """What thresholds keep and drop."""
+    """The effect of each threshold."""
     told = []
     related = ~items.unrelated
     for threshold in least:

@@ -1,4 +1,4 @@
-"""A data set in columns. Texts lie in one byte buffer and all else in arrays, so that millions of contexts fit."""
+"""A data set in columns. Texts are in one byte buffer, all else in arrays, so millions of contexts fit in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TextColumn(Sequence[str]):
 
 
 class IdIndex:
-    """Finds the row of an id by its 64-bit hash; a dictionary of millions of strings would need far more memory."""
+    """Finds the row of an id by its 64-bit hash, which needs far less memory than a dictionary of strings."""
 
     def __init__(self, ids: TextColumn) -> None:
         hashes = np.fromiter((_hash(identifier) for identifier in ids), dtype=np.uint64, count=len(ids))
@@ -77,9 +77,9 @@ class Papers:
     year: Column
     """0 when unknown."""
     first_day: Column
-    """Earliest day it may have appeared, in days since year 1; 0 when unknown."""
+    """First day on which it may have appeared, in days since year 1; 0 when unknown."""
     last_day: Column
-    """Latest day it may have appeared: a paper known only by year counts as that year's last day."""
+    """Last day on which it may have appeared: for a paper known only by year, that year's last day."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -94,9 +94,9 @@ class Contexts:
     citing: Column
     cited: Column
     first_day: Column
-    """Earliest day the citing paper may have appeared."""
+    """First day on which the citing paper may have appeared."""
     group: Column
-    """How many works the target's bracket cites; 0 when unknown."""
+    """The number of works in the target's citation bracket; 0 when unknown."""
     source: Column
     """Index into `sources`."""
     sources: tuple[str, ...]
@@ -113,7 +113,7 @@ class Contexts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """One data set with its splits, and what was left out when it was read."""
+    """One data set with its splits, and counts of what was left out in reading."""
 
     name: str
     papers: Papers
@@ -123,7 +123,7 @@ class Dataset:
     rejects: tuple[Reject, ...]
 
     def titles_only(self) -> Dataset:
-        """The same set without abstracts. In acl, having one gives the answer away, so both figures are reported."""
+        """The same set without abstracts. In acl, having an abstract leaks the answer, so reports show both figures."""
         papers = replace(self.papers, abstracts=TextColumn("" for _ in range(len(self.papers))))
         return replace(self, name=f"{self.name}, titles only", papers=papers)
 

@@ -2,8 +2,8 @@
 
     python -m citewell.lab.encoding_bench DATA_FOLDER --out deploy/docs/results/encoding.md
 
-Ratios count, not absolute times: the systems take turns within one run, so that whatever else the machine does meets
-all of them alike.
+Compare ratios, not absolute times: the systems take turns within one run, so that other load on the machine affects
+all of them equally.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def draw_sample(data: Dataset, paper_text: Callable[[str, str], str], queries: i
 
 
 def reciprocal_ranks(encode: Encode, sample: Sample) -> NDArray[np.float64]:
-    """Content-only ranking: γ·ENC1(S) + (1 − γ)·ENC1(T ⊕ A) against v_i."""
+    """Reciprocal ranks by content only: γ·ENC1(S) + (1 − γ)·ENC1(T ⊕ A) against v_i."""
     documents, contexts, papers = (encode(t) for t in (sample.candidates, sample.contexts, sample.query_papers))
     query = GAMMA * contexts + (1 - GAMMA) * papers[sample.citing]
     scores = query @ (documents / np.linalg.norm(documents, axis=1, keepdims=True)).T
@@ -85,7 +85,7 @@ def reciprocal_ranks(encode: Encode, sample: Sample) -> NDArray[np.float64]:
 
 
 def torch_encode(name: str, threads: int) -> Encode:
-    """The reference: transformers in fp32, mean pooling and normalisation, texts as they come."""
+    """The reference: transformers in fp32, mean pooling and normalisation, texts not sorted by length."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -112,13 +112,13 @@ def documents_per_second(systems: dict[str, Encode], texts: Sequence[str], round
         for name, encode in systems.items():
             start = time.perf_counter()
             encode(batch)
-            if round_:  # the first round warms up
+            if round_:  # the first round is the warm-up
                 times[name].append(time.perf_counter() - start)
     return {name: BATCH / float(np.median(seconds)) for name, seconds in times.items()}
 
 
 def alone_or_in_a_batch(encode: Encode, texts: Sequence[str]) -> float:
-    """The least cosine between a text's vector alone and in a batch of all of them."""
+    """The lowest cosine between a text's vector computed alone and computed in a batch of all texts."""
     together = encode(texts)
     return min(float(encode([text])[0] @ vector) for text, vector in zip(texts, together, strict=True))
 

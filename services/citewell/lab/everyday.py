@@ -1,4 +1,4 @@
-"""Sentences that no paper answers: what a calibrated service must not be sure about. All written here."""
+"""Sentences that no paper answers, written for this test: a calibrated service must give them low confidence."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def everyday_sentences() -> list[str]:
 
 
 def with_everyday(data: Dataset, sentences: list[str]) -> tuple[Dataset, Rows]:
-    """The set with these sentences as contexts of a draft without title, asked today; and their rows.
+    """The set with these sentences as contexts of a draft without title, dated today; and their rows.
 
-    The draft is in no split and cites nothing, so nothing else of the set changes; the paper it is made to cite is
-    itself, which is no candidate for it.
+    The draft is in no split and cites nothing, so nothing else in the set changes. A context needs a cited paper: it is
+    the draft itself, which is never a candidate for its own queries.
     """
     papers, contexts = data.papers, data.contexts
     draft, first, count = len(papers), len(contexts), len(sentences)

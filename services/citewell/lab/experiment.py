@@ -1,4 +1,4 @@
-"""A data set prepared for evaluation: read, encoded, with a fixed protocol; builds every system by name."""
+"""A data set prepared for evaluation (read, encoded, with a fixed protocol), and its systems by name."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Which vectors an experiment uses; 0 tokens is the model's own limit."""
+    """The vectors of an experiment; 0 tokens = the model's own limit."""
 
     encoder: str = DEFAULT_ENCODER
     paper_tokens: int = 0
     context_tokens: int = 0
     raw: bool = False
-    """Use the vectors as the model gives them, not at length one."""
+    """Use the model's vectors without normalising them."""
 
     def load(self) -> tuple[GraphEncoder, GraphEncoder]:
         """The encoders of papers and of contexts."""
@@ -98,7 +98,7 @@ def prepare(
     *,
     titles_only: bool = False,
 ) -> Experiment:
-    """Reads the set in `folder` and encodes the texts that have no vector yet."""
+    """Reads the set in `folder` and encodes texts without a cached vector."""
     data = read_dataset(folder)
     if titles_only:
         data = data.titles_only()
@@ -109,7 +109,7 @@ def prepare(
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:
-    """Every vector of a set, from the cache or encoded now."""
+    """Every vector of a set, from the cache or newly encoded."""
     paper_encoder, context_encoder = encoding.load()
     papers, contexts = data.papers, data.contexts
     of_papers = VectorCache(cache, paper_encoder.exact_hash)
@@ -136,7 +136,7 @@ def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnPr
 
 
 def source_of(encoder: GraphEncoder) -> str:
-    """How a report names the vectors of an encoder."""
+    """The description of an encoder's vectors in reports."""
     return f"{encoder.model_id} ({encoder.model_hash}, at most {encoder.max_tokens} tokens)"
 
 

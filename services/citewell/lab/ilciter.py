@@ -28,7 +28,7 @@ from citewell.scholarly.spans import spans
 from citewell.scholarly.words import term_id, words
 
 K1, B, DELTA = 1.5, 0.75, 1.0
-"""Of BM25; the paper states δ alone, the others are those of the library it used."""
+"""Constants of BM25. The paper states only δ; the others are the defaults of its library."""
 Matrix = Any
 """A scipy sparse matrix; scipy has no types."""
 
@@ -55,7 +55,7 @@ class Rankings:
     """Spans, in the order of their texts."""
     ranks: Mapping[str, NDArray[np.float64]]
     long: bool
-    """Whether the query is so long that its meaning is worth more than its words."""
+    """Whether the query is long enough that embeddings are used instead of words alone."""
 
 
 class SpanStore:
@@ -97,7 +97,7 @@ class SpanStore:
 
     @property
     def papers(self) -> NDArray[np.bool_]:
-        """Which papers are cited for some span."""
+        """Whether each paper is cited for some span."""
         cited: NDArray[np.bool_] = np.asarray(self.support.sum(axis=0)).ravel() > 0
         return cited
 
@@ -138,7 +138,7 @@ class SpanStore:
 
 
 def query_span(data: Dataset, query: int) -> str:
-    """The part of a query's context that speaks of the missing citation."""
+    """The span of a query's context that contains the missing citation."""
     text = normalise(data.contexts.texts[query])
     return spans(text)[0].of(text)
 
@@ -170,6 +170,6 @@ def _best(scores: NDArray[np.float64], admitted: NDArray[np.bool_]) -> NDArray[n
 
 
 def _places(candidates: NDArray[np.int64], best: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The place of each candidate in a ranking; those that it left out come behind all others."""
+    """The place of each candidate in a ranking; candidates that it lacks come last."""
     place = {span: at for at, span in enumerate(best.tolist(), 1)}
     return np.array([place.get(span, len(best) + 1) for span in candidates.tolist()], np.float64)

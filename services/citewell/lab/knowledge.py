@@ -1,4 +1,4 @@
-"""What train papers say of the papers they cite: citing pairs, vectors, sums, and each paper's own contribution."""
+"""The known citations as data: citing pairs, vectors, sums, and the contribution of each citing paper."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from citewell.profiler.profiles import Fixed, ProfileSums, pair_mean, sum_citati
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Citations:
-    """The contexts that may be known, sorted by (citing, cited) pair."""
+    """The known contexts, sorted by (citing, cited) pair."""
 
     contexts: Rows
     """Rows of the contexts, pair after pair."""
     starts: Rows
     """Where each pair's contexts start in `contexts`."""
     citing: Column
-    """Citing paper of each pair; pairs of one citing paper stand together."""
+    """Citing paper of each pair; pairs of one citing paper are adjacent."""
     cited: Column
 
     def of_paper(self, citing: int) -> Rows:
-        """The pairs in which a paper cites others. They must not help to answer that paper's own queries."""
+        """The pairs in which a paper cites others. They must not be used for that paper's own queries."""
         low, high = np.searchsorted(self.citing, (citing, citing + 1))
         return np.arange(low, high)
 
     def contexts_of_paper(self, citing: int) -> slice:
-        """Where a paper's own contexts stand in `contexts`."""
+        """The positions of a paper's own contexts in `contexts`."""
         low, high = np.searchsorted(self.citing, (citing, citing + 1))
         ends = np.append(self.starts, len(self.contexts))
         return slice(int(ends[low]), int(ends[high]))
@@ -58,7 +58,7 @@ class ProfileTable:
     sums: ProfileSums
 
     def without(self, citing: int) -> tuple[Column, ProfileSums]:
-        """The papers one paper cites, and their sums without it: leave-one-paper-out, exactly."""
+        """The papers that one paper cites, and their sums without it: exact leave-one-paper-out."""
         pairs = self.citations.of_paper(citing)
         cited = self.citations.cited[pairs]
         count = len(pairs)

@@ -1,7 +1,7 @@
 """Lexical retrieval: plain BM25, and the lexical public profile.
 
-The lexical public profile of a paper is its title, its abstract and what citing papers write where they cite it, as one
-weighted bag of words under BM25. The query is weighted too: a word counts more the nearer it stands to the marker.
+The lexical public profile of a paper is one weighted bag of words from its title, its abstract and the contexts that
+cite it, scored by BM25. The query's words are weighted too: a word counts more the nearer it is to the marker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Matrix = Any
 
 
 class Lexicon:
-    """The words of a data set's titles, abstracts and contexts, counted once for every setting that is tried."""
+    """The words of a data set's titles, abstracts and contexts, counted once and used for all settings."""
 
     def __init__(self, data: Dataset) -> None:
         self._columns: dict[int, int] = {}
@@ -68,7 +68,7 @@ class Lexicon:
 
 
 class LexicalProfile:
-    """BM25 over papers as bags of words that others' contexts enrich."""
+    """BM25 over bags of words from papers and the contexts that cite them."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class LexicalProfile:
 
     def scores(self, queries: Rows) -> Vectors:
         terms = self._lexicon.query_terms(queries, self._terms)
-        # Divide by the sum of the query's weights, which no paper can exceed: scores of different queries then compare.
+        # Divide by the sum of the query's weights, the upper bound of a score, so that queries are comparable.
         terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
         scores: Vectors = (terms @ self._weights).toarray()
         for citing, rows in by_citing_paper(self._data, queries, self._known):
@@ -121,7 +121,7 @@ class LexicalProfile:
 
 
 def _distinct(data: Dataset, known: Citations) -> NDArray[np.bool_]:
-    """Which of the known contexts count. Like the ledger, it counts equal texts of one pair once."""
+    """The known contexts without repetitions. As in the ledger, equal texts of one pair count once."""
     kept = np.ones(len(known.contexts), np.bool_)
     for pair in np.split(np.arange(len(kept)), known.starts[1:]):
         seen: set[str] = set()
@@ -133,7 +133,7 @@ def _distinct(data: Dataset, known: Citations) -> NDArray[np.bool_]:
 
 
 def _incidence(targets: NDArray[Any], size: int) -> Matrix:
-    """Adds row k of what it is multiplied with to row targets[k]."""
+    """A matrix that, multiplied with another, adds the other's row k to row targets[k]."""
     ones = np.ones(len(targets), np.float32)
     return sparse.csr_matrix((ones, (targets, np.arange(len(targets)))), shape=(size, len(targets)))
 

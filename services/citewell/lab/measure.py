@@ -23,19 +23,19 @@ from citewell.lab.systems import System
 
 SEED = 2026
 VALIDATION_QUERIES = 1_000
-"""Settings are compared on this many validation contexts, drawn once with a fixed seed; the same for every setting."""
+"""The number of validation contexts on which settings are compared: one fixed, seeded sample for all settings."""
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """A data set as the report evaluates it."""
+    """A data set and its options in the report."""
 
     name: str
     mode: Mode
     encoding: Encoding
     abstracts_leak: bool = False
-    """Having an abstract gives the answer away, so a figure without abstracts is reported too."""
+    """Whether having an abstract leaks the answer; a figure without abstracts is then reported too."""
 
 
 SETS = (
@@ -45,7 +45,7 @@ SETS = (
 
 
 def measure_sweeps(folder: Path, which: EvaluationSet, cache: Path, on_progress: OnProgress) -> Figures:
-    """Landscapes of α, β and γ on validation, with vectors at length one and raw."""
+    """Landscapes of α, β and γ on validation, with normalised and with raw vectors."""
     made: Figures = {}
     for name, raw in (("normalised", False), ("raw", True)):
         encoding = Encoding(which.encoding.encoder, which.encoding.paper_tokens, which.encoding.context_tokens, raw)
@@ -158,7 +158,7 @@ def _search(experiment: Experiment, system: System, on_progress: OnProgress) -> 
 
 
 def _one_by_one(experiment: Experiment, on_progress: OnProgress) -> float:
-    """Milliseconds of CPU per query of the Profiler when queries are scored one by one."""
+    """CPU milliseconds per query of the Profiler, with queries scored one at a time."""
     alone = replace(experiment, task=replace(experiment.task, queries=experiment.task.queries[:500]))
     ranking = search(alone.profiler, alone.data, alone.task, TOP, alone.order, block=1)
     return 1000 * ranking.cpu_seconds / len(ranking.queries)

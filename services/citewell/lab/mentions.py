@@ -1,4 +1,4 @@
-"""Why lexical public profiles are strong: where a context's name for the cited paper occurs.
+"""Analyses why lexical public profiles help: where a context's name for the cited paper occurs.
 
 A *name* is a word near the marker that looks like one (a capital or a digit after its first letter: BERT, AdamW, GPT-4)
 and that few papers use. It is found in the gold paper's own title or abstract, or only in what train papers write where
@@ -21,13 +21,13 @@ from citewell.scholarly.contexts import OTHER, TARGET
 
 _WORD = re.compile(r"\w+(?:-\w+)*")
 REACH = 8
-"""A name is at most so many words away from the marker."""
+"""The largest distance of a name from the marker, in words."""
 RARE = 0.002
-"""A name is a word that occurs in at most this share of the papers."""
+"""The largest share of the papers in which a name may occur."""
 
 
 class Found(IntEnum):
-    """Where the context's name for the gold paper occurs."""
+    """Where the name of the gold paper in the context also occurs."""
 
     NO_NAME = 0
     NOWHERE = 1

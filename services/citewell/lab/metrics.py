@@ -2,7 +2,7 @@
 
 `ranks` everywhere: one integer a query, 1 for the top of the list, 0 where the relevant paper was not returned.
 `clusters` everywhere: the citing paper of each query. Contexts of one paper are not independent (they share title,
-abstract and habits), so resampling whole citing papers gives the honest, wider interval.
+abstract and habits). Resampling whole citing papers therefore gives wider, correct intervals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METRICS = ("MRR", *(f"R@{k}" for k in RECALL_CUTOFFS), *(f"NDCG@{k}" for k in ND
 RESAMPLES = 2_000
 """Bootstrap resamples of an interval."""
 FLIPS = 20_000
-"""Random sign assignments of a paired test: the smallest p-value it can give is 1/20,001."""
+"""Random sign assignments of a paired test; the smallest possible p-value is 1/20,001."""
 
 Ranks = NDArray[np.integer[Any]]
 Values = NDArray[np.float64]
@@ -80,7 +80,7 @@ def compare(
 ) -> Difference:
     """The difference of two systems on the same queries: paired bootstrap interval and sign-flip randomisation test.
 
-    Under the hypothesis that the two systems are exchangeable, the sign of each cluster's difference is a coin flip.
+    If the two systems are exchangeable (the null hypothesis), each cluster's difference has a random sign.
     """
     if len(first) != len(second):
         raise ValueError(f"a paired test needs the same queries: got {len(first)} and {len(second)}")
@@ -98,7 +98,7 @@ def compare(
 
 
 def _cluster_totals(values: Values, clusters: Ranks | None) -> tuple[Values, Values]:
-    """Sum and number of queries of each cluster; without clusters, each query is one of its own."""
+    """Sum and number of queries of each cluster; without clusters, each query is its own cluster."""
     if clusters is None:
         return values, np.ones_like(values)
     _, member = np.unique(clusters, return_inverse=True)

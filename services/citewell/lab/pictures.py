@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG and PNG."""
+"""The report's figures, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from citewell.lab.calibration import Reliability
 from citewell.lab.sweeps import Landscape
 
 mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "citewell"  # the same figure gives the same file
+mpl.rcParams["svg.hashsalt"] = "citewell"  # makes the file reproducible
 from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chosen
 
 
@@ -50,7 +50,7 @@ def ablation(made: Landscape, alpha: float, beta: float, title: str, stem: Path)
 
 
 def bars(groups: list[str], series: dict[str, list[float]], ylabel: str, title: str, stem: Path) -> None:
-    """Grouped bars, one colour a series."""
+    """Grouped bars, one colour per series."""
     figure, axis = plt.subplots(figsize=(max(6.0, 0.9 * len(groups)), 3.8))
     width = 0.8 / len(series)
     for number, (label, values) in enumerate(series.items()):
@@ -70,7 +70,7 @@ def _save(figure: Any, stem: Path) -> None:
 
 
 def reliability(found: Mapping[str, Reliability], stem: Path) -> None:
-    """What was said against what was right, one panel a kind of answer."""
+    """Reliability diagram: confidence against the share of right items, one panel per kind of answer."""
     figure, axes = plt.subplots(1, len(found), figsize=(4.4 * len(found), 4.2), squeeze=False)
     for axis, (kind, each) in zip(axes[0], found.items(), strict=True):
         axis.plot([0, 1], [0, 1], color="grey", linewidth=0.8)

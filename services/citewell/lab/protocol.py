@@ -1,9 +1,9 @@
-"""The evaluation protocol and its checks: which papers are candidates, what may be known, what is asked.
+"""The evaluation protocol and its checks: candidates, knowledge and queries.
 
     make_task ──▶ Task ──▶ verify_task      before a system sees it, and again on every run
                    └─▶ rankings ──▶ verify_rankings     on everything a system returned
 
-A `Leak` names the rule that was broken; nothing is reported from a run that raised one.
+A `Leak` names the broken rule; a run that raises one reports nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mode(StrEnum):
 
 
 class Leak(AssertionError):
-    """A rule of the protocol is broken, so figures of this run would be invalid."""
+    """A rule of the protocol is broken: figures of this run would be invalid."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
@@ -45,18 +45,18 @@ class Leak(AssertionError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """What a system may know and rank, and what it is asked."""
+    """The candidates, the knowledge and the queries of an evaluation."""
 
     mode: Mode
     split: str
     candidates: Mask
-    """Which papers may be recommended at all; the dates of each query narrow it further."""
+    """Which papers may be recommended at all; each query's dates restrict them further."""
     knowledge: Rows
-    """The contexts that may shape profiles, lexical statistics and evidence: made by train papers only."""
+    """The contexts used for profiles, lexical statistics and evidence: those of train papers only."""
     queries: Rows
     """The contexts under evaluation."""
     left_out: dict[str, int]
-    """Contexts of the split that are not asked, by reason."""
+    """The number of contexts of the split that are not used as queries, by reason."""
 
     def eligible(self, data: Dataset, queries: Rows) -> Iterator[Mask]:
         """For each query (row of the contexts): which papers may be recommended."""
@@ -73,7 +73,7 @@ class Task:
 
 
 def older_than(last_day: Column, first_day: int) -> Mask:
-    """Which papers certainly appeared before a day; never those of unknown date."""
+    """Whether each paper certainly appeared before a day; False if its date is unknown."""
     return (last_day > 0) & (last_day < first_day)
 
 
@@ -145,7 +145,7 @@ def verify_task(data: Dataset, task: Task) -> None:
 
 
 def verify_rankings(data: Dataset, task: Task, ranked: NDArray[np.integer[Any]]) -> None:
-    """Raises Leak if any returned paper (row of the papers; -1 pads) was no candidate for its query."""
+    """Raises Leak if any returned paper (row of the papers; -1 pads) was not a candidate for its query."""
     contexts, papers = data.contexts, data.papers
     returned = ranked >= 0
     rows = np.where(returned, ranked, 0)

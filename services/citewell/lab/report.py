@@ -1,8 +1,8 @@
-"""The retrieval report: measures what is not measured yet, and writes Markdown and pictures.
+"""The retrieval report: measures missing figures, and writes Markdown and figures.
 
     python -m citewell.lab.report DATA --out deploy/docs/results [--sets neurips25 --sets acl] [--fresh]
 
-Figures are kept as JSON beside the vectors (`--cache`), so that a page can be reworded without measuring again.
+Results are kept as JSON beside the vectors (`--cache`), so that pages can be rewritten without measuring again.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def sweeps(figures: dict[str, dict[str, Figures]], out: Path) -> str:
 
 
 def beyond(figures: dict[str, dict[str, Figures]], out: Path) -> str:
-    """What each variant beyond eq. 3 brings and costs on validation."""
+    """Quality and cost of each variant beyond eq. 3 on validation."""
     parts = ["# Beyond eq. 3\n", f"{chosen.HYBRID_REASON}\n", _provenance(figures, "variants")]
     for name, stages in figures.items():
         made = stages["variants"]

@@ -38,7 +38,7 @@ def repro(
 
 
 def check(path: Path, data: Path) -> list[tuple[str, bool]]:
-    """Runs one regression: a line for the command and for each figure, and whether it is as expected."""
+    """Runs one regression; returns a line for the command and for each figure, and whether all are as expected."""
     stated = yaml.safe_load(path.read_text())
     arguments = [str(argument) for argument in stated["arguments"]]
     command = f"{path.stem}: citewell evaluate run {stated['data']} {' '.join(arguments)}"
@@ -46,7 +46,7 @@ def check(path: Path, data: Path) -> list[tuple[str, bool]]:
 
 
 def compare(expected: Expected, measured: dict[str, Any]) -> list[tuple[str, bool]]:
-    """One line a figure, and whether it is within its tolerance."""
+    """One line per figure, and whether all are within their tolerances."""
     lines = []
     for system, metrics in expected.items():
         for metric, (value, tolerance) in metrics.items():

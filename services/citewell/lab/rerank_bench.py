@@ -1,10 +1,10 @@
-"""Measures the reranker: what each way to make it faster saves, and what it costs in ranking.
+"""Measures ways to make the reranker faster: the time saved and the loss in ranking.
 
     python -m citewell.lab.rerank_bench DATA RUN --mode inductive --cache CACHE --out deploy/docs/results/reranker.md
 
-RUN is a training run; its candidates of validation queries are retrieved by the lab's protocol. Rankings are computed
-once for every length of texts; systems are timed in turns on the same queries, one request at a time, so that their
-ratios hold whatever else the machine does.
+RUN is a training run; candidates of validation queries are retrieved by the lab's protocol. Rankings are computed
+once for each text length. Systems are timed in turns on the same queries, one request at a time, so that other load on
+the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from citewell.reranker.rerank import Candidate, CandidateTokens, Pass, Reranker,
 
 Logits = NDArray[np.float32]
 ROOM = 4 << 30
-"""Memory for kept candidates; enough for all candidates of the queries."""
+"""Size of the cache; enough for all candidates of the queries."""
 PASSES = (0.5, 20), (0.3, 5)
 """Settings of two passes: the share of the token budget in the first, and how many candidates reach the second."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How a system computes: the form of the model, the token budget, and one or two passes."""
+    """A system: the form of the model, the token budget, and one or two passes."""
 
     storage: Storage
     runtime: Runtime
@@ -56,7 +56,7 @@ class Speed:
     first_share: float = 1.0
     keep: int = 0
     known: bool = False
-    """Whether results of the first layers are kept from an earlier request."""
+    """Whether the first layers' outputs are cached from an earlier request."""
 
 
 class Bench:
@@ -116,7 +116,7 @@ class Bench:
         passes = []
         for budget, keep in budgets:
             tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
-            # Nothing is kept, so every request tokenises its candidates.
+            # No cache, so every request tokenises its candidates.
             passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
         queue = PairQueue(self.scorer(speed), passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)
         queue.start()
@@ -139,8 +139,8 @@ class Bench:
         return logits, seconds
 
     def torch_seconds(self, budget: TokenBudget, row: int) -> float:
-        """One request as it would be done without care: every pair by itself through every layer of the encoder as
-        transformers has it, in fp32, padded to the longest allowed.
+        """One request of a naive implementation: every pair alone through all layers of the transformers encoder, in
+        fp32, padded to the longest allowed length.
         """
         tokenizer = PairTokenizer.from_file(self.run.path / TOKENIZER, budget)
         candidates = self.candidates(row)
@@ -162,7 +162,7 @@ def _progress(label: str, row: int, rows: int) -> None:
 
 
 def plain(run: RunFolder) -> torch.nn.Module:
-    """The run's model with the encoder as transformers has it: every layer reads the whole pair, for every token."""
+    """The run's model with the unmodified transformers encoder: every layer computes every token of the whole pair."""
     from transformers import AutoConfig, AutoModel
 
     model = run.model()
@@ -173,7 +173,7 @@ def plain(run: RunFolder) -> torch.nn.Module:
 
 
 def widened(budget: TokenBudget, tokens: int) -> TokenBudget:
-    """The budget, enlarged until a pair may have so many tokens."""
+    """The budget, enlarged until a pair may have this many tokens."""
     share = (tokens - SPECIAL_TOKENS) / (budget.longest - SPECIAL_TOKENS)
     wide = shortened(budget, share)
     return replace(wide, candidate=wide.candidate + tokens - wide.longest)
@@ -188,7 +188,7 @@ def two_passes(short: Logits, full: Logits, keep: int) -> Logits:
 
 
 def mrr(lists: CandidateLists, logits: Logits | None, depth: int | None = None) -> float:
-    """MRR of the first `depth` reranked, in %; of the retrieval order without logits."""
+    """MRR with the first `depth` candidates reranked, in %; without logits, that of the retrieval order."""
     cut = lists.cut(depth or lists.depth)
     order = None if logits is None else np.nan_to_num(logits[:, : cut.depth], nan=-np.inf)
     return metrics.means(cut.ranks(order), ["MRR"])["MRR"]

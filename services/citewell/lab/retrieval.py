@@ -1,4 +1,4 @@
-"""Runs a system over a task: exact top k and the exact rank of the gold paper, by the protocol, ties by paper id."""
+"""Runs a system over a task by the protocol: exact top k and exact rank of the gold paper, ties by paper id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from citewell.lab.systems import System
 from citewell.profiler.profiles import Vectors
 
 DEPTH = 2000
-"""Length of a returned list; a gold paper below it counts as not returned."""
+"""Length of a returned list; a gold paper beyond it counts as not returned."""
 BLOCK = 128
 
 
@@ -32,7 +32,7 @@ class Ranking:
     seconds: float
     """Wall time of scoring and ranking, without preparation."""
     cpu_seconds: float
-    """CPU time of all threads for the same work; compare this on a machine that others use too."""
+    """CPU time of all threads for the same work; on a shared machine, compare this."""
 
 
 class IdOrder:
@@ -58,7 +58,7 @@ class IdOrder:
         return best[np.lexsort((self.rank[best], -scores[best]))]
 
     def rank_of(self, column: int, scores: Vectors) -> int:
-        """The 1-indexed rank of one column among all candidates; 0 where it is none."""
+        """The rank of one column among all candidates, from 1; 0 if it is not a candidate."""
         score = scores[column]
         if score == -np.inf:
             return 0
@@ -100,7 +100,7 @@ def search(
 
 
 def eligible_scores(system: System, data: Dataset, task: Task, queries: Rows) -> Iterator[Vectors]:
-    """The scores of each query; -inf for papers that are not its candidates."""
+    """The scores of each query; -inf for papers that are not candidates."""
     for scores, eligible in zip(system.scores(queries), task.eligible(data, queries), strict=True):
         scores[~eligible] = -np.inf
         yield scores

@@ -1,4 +1,4 @@
-"""Compares the lab with a running index service, which gets the lab's profiles as a view and the same queries."""
+"""Compares the lab with a running index service that has the lab's profiles as a view and gets the same queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from citewell.types.v1 import paper_pb2
 
 _BATCH = 500
 SAME_SCORE = 2e-6
-"""Cosines closer than this are equal in float32; two engines may order such papers differently."""
+"""Closer cosines are equal in float32; two engines may order such papers differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Served:
     identical: int
     """Queries with the same papers in the same order."""
     equivalent: int
-    """The same, but for papers whose cosines are equal in float32."""
+    """Queries with the same order, except for papers whose cosines are equal in float32."""
     repeats: int
     """How often one request was sent again."""
     repeated: int
-    """How many of those answers were identical to the first, scores included."""
+    """The number of repeated answers identical to the first, scores included."""
     milliseconds: float
-    """A search through the service, mean."""
+    """Mean time of a search through the service."""
 
 
 async def compare_with_index(

@@ -1,7 +1,7 @@
-"""The lab against five running services: a set is loaded with the lab's own vectors and asked through `Recommend`.
+"""Compares the lab with five running services: loads a set with the lab's vectors and asks through `Recommend`.
 
-The retrieval order that every answer states (`Item.stages`) is compared with the lab's ranking of the same query; the
-final order is what the service is measured by. Nothing but queries is encoded by the services.
+The retrieval order in every answer (`Item.stages`) is compared with the lab's ranking of the same query. The figures
+of the service are those of the final order. The services encode only the queries.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from citewell.types.v1 import paper_pb2, publication_pb2
 
 OnProgress = Callable[[str, int, int], None]
 SHOWN = 100
-"""How many items are asked for: the most that one answer can have."""
+"""The number of items requested: the most that one answer can have."""
 SAME_SCORE = 2e-3
 """Retrieval scores closer than this count as equal: the service encodes the query anew, in the precision of its CPU,
 and a text's vector then differs by about a thousandth from the one in the lab's cache."""
 _CHUNK, _CHUNK_BYTES = 256, 8 << 20
 _SECONDS = 120.0
 _COUNTED = 0.9
-"""The share of the papers that word statistics must know of; the service makes them anew after changes of a tenth."""
+"""The share of papers that the word statistics must include; the service renews them after changes of a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What is asked of the services beside the query."""
+    """The options of the requests."""
 
     strategy: str = "hybrid"
     """One of the contract's strategies, in lower case."""
@@ -74,7 +74,7 @@ class Answers:
     """Rank of the cited paper, 0 where it is not among the items."""
     seconds: NDArray[np.float64]
     degraded: Counter[str] = field(default_factory=Counter)
-    """How many answers named each reason; empty if none was degraded."""
+    """The number of answers degraded for each reason; empty if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class Agreement:
     identical: int
     """Queries with the same papers in the same order."""
     equivalent: int
-    """The same, but for papers whose scores are equal (`SAME_SCORE`)."""
+    """Queries with the same order, except for papers whose scores are equal (`SAME_SCORE`)."""
     largest: float
-    """The largest difference of lab scores between the two orders at one rank, over all queries."""
+    """The largest difference between the lab scores of the two papers at one rank, over all queries."""
 
 
 async def load(
@@ -98,9 +98,9 @@ async def load(
     encoder: TextEncoder,
     on_progress: OnProgress,
 ) -> tuple[int, int]:
-    """Loads papers and train contexts with their vectors; returns how many publications were taken and refused.
+    """Loads papers and train contexts with their vectors; returns the numbers of accepted and refused publications.
 
-    `folder` is the data set, `state` a file for what is read. Returns when everything is searchable.
+    `folder` is the data set, `state` a file for the progress. Returns when everything is searchable.
     """
     corpus = Corpus(folder, state, "train")
     if not corpus.ready:
@@ -154,7 +154,7 @@ def _chunks(corpus: Corpus, vectors: _Vectors, *, bare: bool) -> Iterator[list[p
 
 
 class _Vectors:
-    """The experiment's vectors as publishers supply them."""
+    """The experiment's vectors in the form in which publishers supply them."""
 
     def __init__(self, experiment: Experiment, encoder: TextEncoder) -> None:
         data = experiment.data
@@ -190,7 +190,7 @@ async def _until_searchable(ledger: Any, on_progress: OnProgress) -> None:
 
 
 async def _until_counted(queries: Any, papers: int) -> None:
-    """Waits for word statistics of these papers, which are made in the background; the lab's are of all of them."""
+    """Waits until the word statistics, computed in the background, cover these papers; the lab's cover all of them."""
     ends = time.monotonic() + _SECONDS
     counted = 0
     while counted < _COUNTED * papers:
@@ -239,7 +239,7 @@ async def ask(
 async def time_defaults(
     experiment: Experiment, recommender: str, queries: Rows, in_flight: int, on_progress: OnProgress
 ) -> NDArray[np.float64]:
-    """Seconds of each query with every option at its default but the filter, so many in flight."""
+    """Seconds of each query, with default options except for the filter, and `in_flight` calls at a time."""
     seconds = np.zeros(len(queries))
     async with open_channel(recommender) as channel:
         stub = RecommenderServiceStub(channel)
@@ -287,7 +287,7 @@ def agreement(experiment: Experiment, system: System, answers: Answers) -> Agree
     if experiment.task.mode is Mode.TRANSDUCTIVE:
         raise ValueError("services always answer with papers older than the query: name an inductive mode")
     task = replace(experiment.task, queries=answers.queries)
-    # Twice as deep, so that a paper just behind the last item has a score to compare.
+    # Twice as deep, so that papers just beyond the last item have a score to compare.
     lab = search(system, experiment.data, task, 2 * SHOWN, experiment.order)
     identical = equivalent = 0
     largest = 0.0

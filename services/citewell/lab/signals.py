@@ -1,4 +1,4 @@
-"""What retrieval and reranker say of the candidates of a query, in the lab as in the service, for calibration."""
+"""The features of candidates for calibration, computed as in the service."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Candidates of some queries with everything the stages say of them."""
+    """Candidates of some queries with the scores of all stages."""
 
     lists: CandidateLists
     profile: Floats
     """[queries, k]: the cosine."""
     logits: Floats
-    """[queries, k]: the reranker's."""
+    """[queries, k]: the reranker's scores."""
     unrelated: np.ndarray
-    """Which queries no paper could answer."""
+    """Whether no paper can answer a query."""
 
     def items(self, depth: int, *, reranked: bool) -> Items:
         """The features of the first `depth` candidates of every query, as the recommender computes them."""
@@ -65,7 +65,7 @@ class Judged:
         return Signals(total, profile, (total - profile) / chosen.LEXICAL, score, rank)
 
     def cut(self, depth: int) -> Judged:
-        """The same with shorter lists, as if only so many had been reranked."""
+        """The same with shorter lists, as if only that many candidates had been reranked."""
         return Judged(self.lists.cut(depth), self.profile[:, :depth], self.logits[:, :depth], self.unrelated)
 
 

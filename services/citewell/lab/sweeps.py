@@ -1,8 +1,8 @@
 """Sweeps α, β and γ: the gold paper's rank under eq. 3–5 for all settings, without building profiles for each.
 
 A profile is v + α·s̄ + β·v̄, so a score is a sum of six inner products divided by the profile's length, and the length
-comes from six more; only papers that somebody cites depend on α and β at all. Equal scores count in the gold's favour
-here; `retrieval` breaks them by paper id.
+comes from six more; only papers with citations depend on α and β. Here ties count in favour of the gold paper;
+`retrieval` breaks them by paper id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Retrieval systems behind one interface: every paper's score for every query, exactly.
+"""Retrieval systems behind one interface: the exact score of every paper for every query.
 
-A system scores; `retrieval` decides who is a candidate. One rule holds for all: what a query's own paper says of others
-never helps to answer the query. In evaluation no such citation is known anyway (`protocol`); for train queries this is
-the leave-one-paper-out that training data for a reranker needs.
+A system scores; `retrieval` selects the candidates. All systems ignore the citations made by the query's own paper. In
+evaluation no such citation is known anyway (`protocol`); for train queries this is the leave-one-paper-out that
+training data for a reranker needs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Profiler:
         self.profiles = normalised(profile(vectors.papers, table.sums, profile_weights))
 
     def query_vectors(self, queries: Rows) -> Vectors:
-        """v_q of each query, at length one."""
+        """v_q of each query, at unit length."""
         contexts = self._data.contexts
         content = self._vectors.papers[contexts.citing[queries]]
         return normalised(query_vector(self._vectors.contexts[queries], content, self._query_weights))
@@ -63,7 +63,7 @@ class Profiler:
 class SeveralVectors:
     """The best match among a paper's vectors: its content, and each context that cites it, not averaged.
 
-    Without the content it is the nearest known context, 0 for a paper nobody cites.
+    Without the content it is the nearest known context; 0 for a paper without citations.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SeveralVectors:
         vectors = normalised(query_vector(self._vectors.contexts[queries], content, self._query_weights))
         likeness = vectors @ self._contexts.T
         for citing, rows in by_citing_paper(self._data, queries, self._known):
-            likeness[np.ix_(rows, np.flatnonzero(self._citing == citing))] = -1  # no cosine is lower
+            likeness[np.ix_(rows, np.flatnonzero(self._citing == citing))] = -1  # the lowest possible cosine
         scores: Vectors = np.zeros((len(queries), len(self._data.papers)), np.float32)
         if self._content is not None:
             scores = vectors @ self._content.T

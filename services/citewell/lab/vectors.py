@@ -1,8 +1,8 @@
-"""Text vectors kept on disk by (model, text), so that no text is encoded twice, whatever is evaluated.
+"""A cache of text vectors on disk by (model, text), so that no text is encoded twice.
 
-A model's folder holds segments written once each: `NNNNN.keys.npy` (64-bit text hashes), `NNNNN.unit.npy` (vectors at
-length one, in float16), `NNNNN.norms.npy` (their lengths before) and `NNNNN.json`, which says where they come from and
-is written last: a segment without it does not count.
+A model's folder holds immutable segments: `NNNNN.keys.npy` (64-bit text hashes), `NNNNN.unit.npy` (vectors at
+unit length, in float16), `NNNNN.norms.npy` (their original lengths) and `NNNNN.json`, which names their source and is
+written last. A segment without it is ignored.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Encode = Callable[[Sequence[str]], Vectors]
 _KEY = np.uint64
 _BATCH = 2048
 SAMPLE = 64
-"""How many texts are encoded again to check that imported vectors come from the named encoder."""
+"""The number of texts encoded again to check that imported vectors come from the named encoder."""
 SAME = 0.999
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextVectors:
-    """ENC1 of every paper and every context of a data set, row by row as the data set has them."""
+    """ENC1 of every paper and every context of a data set, in the order of its rows."""
 
     papers: Vectors
     contexts: Vectors
     provenance: str
-    """Which model made them, and where they come from."""
+    """The model and the source of the vectors."""
 
 
 class VectorCache:
@@ -68,7 +68,7 @@ class VectorCache:
         return positions
 
     def add(self, keys: Keys, vectors: NDArray[Any], norms: NDArray[Any], source: str) -> None:
-        """Keeps vectors of length one with their original lengths."""
+        """Stores unit vectors and their original lengths."""
         stem = self._folder / f"{len(self._segments):05}"
         np.save(f"{stem}.keys.npy", keys)
         np.save(f"{stem}.unit.npy", vectors.astype(np.float16))
@@ -77,7 +77,7 @@ class VectorCache:
         self._load()
 
     def get(self, keys: Keys, *, raw: bool = False) -> Vectors:
-        """One vector a key, at length one, or as the model gave it."""
+        """One vector per key, normalised or as the model gave it."""
         at = self._find(keys)
         if (absent := at < 0).any():
             raise LookupError(
@@ -123,7 +123,7 @@ def context_keys(data: Dataset) -> Keys:
 
 
 def text_vectors(data: Dataset, of_papers: VectorCache, of_contexts: VectorCache, *, raw: bool = False) -> TextVectors:
-    """Every vector of the data set, from the cache; papers and contexts may be cut at different lengths."""
+    """All vectors of the data set, from the cache; papers and contexts may be cut at different lengths."""
     sources = sorted({segment["source"] for cache in (of_papers, of_contexts) for segment in cache.provenance})
     return TextVectors(
         of_papers.get(paper_keys(data), raw=raw), of_contexts.get(context_keys(data), raw=raw), "; ".join(sources)
@@ -138,7 +138,7 @@ def encode_missing(
     source: str,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Encodes texts that the cache lacks. Each batch is kept at once, so a killed run continues where it was."""
+    """Encodes texts that the cache lacks. Each batch is stored immediately, so a killed run resumes there."""
     missing = cache.missing(keys)
     for start in range(0, len(missing), _BATCH):
         rows = missing[start : start + _BATCH]
@@ -148,9 +148,9 @@ def encode_missing(
 
 
 def import_vectors(folder: Path, what: str, vectors: Path, cache: Path, encoder: TextEncoder, source: str) -> float:
-    """Adds vectors made elsewhere to an encoder's cache; returns the lowest cosine of a sample encoded again.
+    """Adds vectors from elsewhere to an encoder's cache; returns the lowest cosine of a sample encoded again.
 
-    Row by row they belong to the entries of `folder`'s JSON lines, as printed there.
+    Row k belongs to entry k of the JSON lines in `folder`.
     """
     fields = ("title", "abstract") if what == "papers" else ("text",)
     texts = [[member[field] for field in fields] for member in raw_members(folder, what)]

@@ -1,4 +1,4 @@
-"""Batches of pairs; those for training depend on (seed, number) alone, so that a killed run finds the same again."""
+"""Batches of pairs. Training batches depend only on (seed, number), so that a resumed run gets the same ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from citewell.lab.davinci.texts import PairTexts
 from citewell.reranker.pairs import PairBatch, PairTokenizer
 
 _POOL = 50
-"""How many batches are sorted by length together: enough to save padding, few enough to stay random."""
+"""The number of batches sorted by length together: enough to save padding, few enough to keep the order random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Batch:
     priors: Floats
 
     def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The reranker's arguments."""
+        """The arguments of the reranker's forward pass."""
         tokens = self.tokens
         arrays = (tokens.input_ids, tokens.attention_mask, tokens.token_type_ids, self.priors)
         return tuple(torch.from_numpy(array).to(device) for array in arrays)  # type: ignore[return-value]
@@ -43,7 +43,7 @@ class PairBatches:
 
     @property
     def identity(self) -> str:
-        """What the tokens and priors of a pair depend on, apart from the lists and the data set."""
+        """Everything that tokens and priors of a pair depend on, except lists and data set."""
         shown = self._texts.mentions.count if self._texts.mentions else 0
         return f"{self._texts.data.name} {self._tokenizer.budget} mentions={shown} decay={self._decay}"
 
@@ -67,7 +67,7 @@ class TrainingBatches:
     """Queries in a new order every epoch, each with fresh negatives; the positive comes first."""
 
     def __init__(self, pairs: PairBatches, sampling: NegativeSampling, queries: int, lengths: Ints, seed: int) -> None:
-        """`queries` a batch; `lengths`: how long each query is, so that a batch holds queries of like length."""
+        """`queries` per batch; `lengths` of all queries, so that a batch holds queries of similar length."""
         if len(pairs.lists) < queries:
             raise ValueError(f"a batch needs {queries} queries, there are {len(pairs.lists)}")
         self._pairs, self._sampling, self._queries, self._lengths, self._seed = pairs, sampling, queries, lengths, seed
@@ -75,7 +75,7 @@ class TrainingBatches:
 
     @property
     def per_epoch(self) -> int:
-        """Batches of an epoch; queries left over take part in another epoch's order."""
+        """Batches per epoch. An incomplete last batch is dropped; each epoch has another order."""
         return len(self._pairs.lists) // self._queries
 
     def batch(self, number: int) -> Batch:

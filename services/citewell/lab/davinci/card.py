@@ -1,4 +1,4 @@
-"""What a run folder tells people: the curves as a picture, and the model card."""
+"""The readable files of a run folder: the curves as a figure, and the model card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib
 from citewell.lab.davinci.runs import RunFolder
 
 _SMOOTHED = 25
-"""Steps of which a drawn loss is the mean."""
+"""The number of steps averaged for a point of the loss curve."""
 
 
 def write_curves(run: RunFolder) -> None:

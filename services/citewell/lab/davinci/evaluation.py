@@ -1,4 +1,4 @@
-"""Reranked lists in figures: Tables 3, 4 and 6, what the gates did, and one query in full, as Markdown."""
+"""Evaluates reranked lists as Markdown: Tables 3, 4 and 6, the gates, and one query in full."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from citewell.lab.davinci.scoring import HeadScores
 
 RETRIEVAL = "retrieval order"
 COLUMNS = ("MRR", "R@5", "R@10", "R@20", "NDCG@10")
-"""What Table 3 reports."""
+"""The metrics of Table 3."""
 _SEED = 2026
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reranked:
-    """Lists of one sample of queries, and what every head made of them."""
+    """Candidate lists of one sample of queries, and the scores of every head."""
 
     data: Dataset
     lists: CandidateLists
@@ -36,7 +36,7 @@ class Reranked:
         return self.data.contexts.citing[self.lists.queries]
 
     def ranks(self, name: str, depth: int | None = None) -> NDArray[np.int64]:
-        """Rank of each cited paper by a head, or in retrieval order, among the first `depth`; 0 if not there."""
+        """Rank of each cited paper by a head, or in retrieval order, among the first `depth`; 0 if it is not there."""
         lists = self.lists.cut(depth or self.lists.depth)
         return lists.ranks(None if name == RETRIEVAL else self.scores[name].logit[:, : lists.depth])
 
@@ -55,7 +55,7 @@ def figures(reranked: Reranked, names: Sequence[str]) -> str:
 
 
 def differences(reranked: Reranked, name: str, others: Sequence[str], metric: str = "MRR") -> str:
-    """How far one system is above others on the same queries."""
+    """The differences between one system and others on the same queries."""
     rows = []
     for other in others:
         rng = np.random.default_rng(_SEED)
@@ -66,7 +66,7 @@ def differences(reranked: Reranked, name: str, others: Sequence[str], metric: st
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptRanks:
-    """What one run made of a sample, so that another can be compared with it."""
+    """The ranks of one run on a sample, stored for comparison with another run."""
 
     queries: NDArray[np.int32]
     ranks: NDArray[np.int64]
@@ -89,7 +89,7 @@ class KeptRanks:
 
 
 def against(reranked: Reranked, name: str, other: KeptRanks, label: str) -> str:
-    """How far a head is above what another run kept of the same queries, in points and relative to it."""
+    """The difference between a head and the stored ranks of another run on the same queries, in points and per cent."""
     if not np.array_equal(reranked.lists.queries, other.queries):
         raise ValueError(f"{label} ranked other queries: compare runs on one sample")
     rows = []
@@ -138,7 +138,7 @@ def gates(reranked: Reranked, name: str, edges: Sequence[int] = (1, 5, 20, 100))
 
 
 def worked_example(reranked: Reranked, row: int, names: Sequence[str], shown: int = 10) -> str:
-    """Like the paper's Table 7: one query, the top of several systems, and what the first one's gates did; ids only."""
+    """Like the paper's Table 7: one query, the top of several systems, and the first one's gates; ids only."""
     lists, ids = reranked.lists, reranked.data.papers.ids
     columns = []
     for name in names:

@@ -1,6 +1,6 @@
-"""A trained DAVINCI becomes files that are served without torch: graphs, tokeniser, description.
+"""Exports a trained DAVINCI to files that are served without torch: graphs, tokeniser, description.
 
-run folder ──▶ model folder (reranker/model_files.py)      what the reranker loads in its own process
+run folder ──▶ model folder (reranker/model_files.py)      loaded by the reranker in its own process
            └─▶ Triton model repository                     config.pbtxt and one numbered version of the joined graph
 """
 
@@ -26,13 +26,13 @@ from citewell.reranker.pairs import TokenBudget
 
 
 class Storage(StrEnum):
-    """How the encoder's weights are stored; the head's are always fp32."""
+    """The type of the encoder's stored weights; the head's are always fp32."""
 
     FP32 = "fp32"
     FP16 = "fp16"
-    """Computes in fp16 too: for GPUs."""
+    """Also computes in fp16: for GPUs."""
     INT8 = "int8"
-    """Per channel; a quarter of the size."""
+    """One scale per channel; a quarter of the size of fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _in_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     from onnxruntime.transformers.onnx_model import OnnxModel
 
     converted = OnnxModel(convert_float_to_float16(model, keep_io_types=True))
-    converted.topological_sort()  # the casts of inputs come last, which the checker refuses
+    converted.topological_sort()  # the conversion puts the casts of inputs last, which the checker refuses
     sorted_model: onnx.ModelProto = converted.model
     return sorted_model
 
@@ -75,13 +75,13 @@ def _in_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
 def export_folder(
     run: RunFolder, out: Path, storage: Storage, name: str, cut_off: tuple[int, int, int], budget: TokenBudget
 ) -> None:
-    """Writes the folder the reranker serves from; `budget` says how it is to cut pairs."""
+    """Writes the model folder of the reranker; `budget` are the token budgets of its pairs."""
     graphs = build_graphs(run, storage)
     out.mkdir(parents=True, exist_ok=True)
     for graph, file in zip(graphs.parts, GRAPHS, strict=True):
         onnx.save(graph, out / file)
     shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
-    # Where the encoder came from is a path of the training machine.
+    # The encoder's source is a path of the training machine, so it is removed.
     config = {name: value for name, value in run.encoder_config.items() if name != "_name_or_path"}
     (out / ENCODER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     settings = run.settings
@@ -101,7 +101,7 @@ def export_triton_version(run: RunFolder, repository: Path, model: str, version:
 
 
 def parity(run: RunFolder, graphs: Graphs, lengths: tuple[int, ...] = (16, 48, 120)) -> float:
-    """The largest difference from torch in logit or gates, over pairs of random tokens and every prior in use."""
+    """The largest difference from torch in logits and gates, over pairs of random tokens and all priors in use."""
     import onnxruntime
     import torch
 

@@ -1,8 +1,7 @@
 """An exported model as a starting point for training: the reverse of `export`.
 
 The graphs hold every weight the torch model has, under names that `bert_graph` and `davinci_graph` derive from torch's.
-Weights stored as int8 come back rounded; training goes on from the model that is served, not from the one before
-rounding.
+Weights stored as int8 stay rounded: training continues from the served model, not from the one before rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from citewell.reranker.pairs import PairTokenizer, TokenBudget
 Arrays = dict[str, NDArray[np.float32]]
 _MATRIX, _BIAS = ".weight_t", ".bias_all"
 _MERGED = {"query": ("query", "key", "value"), "key": ("key", "value")}
-"""Layers of attention that the graph computes as one product, by the name of the first."""
+"""Attention layers that the graph computes as one product, by the name of the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,12 @@ class ExportedModel:
 
     @property
     def settings(self) -> TrainSettings:
-        """What is known of how pairs are read; the rest is at its default. What retrieved is not recorded."""
+        """The recorded settings of pairs; the others have their defaults. The retrieving system is not recorded."""
         described = read_model_folder(self.path).description
         return TrainSettings(budget=described.budget, mentions=described.mentions, decay=described.decay)
 
     def tokenizer(self, budget: TokenBudget | None = None) -> PairTokenizer:
-        """Pairs as the model is served with, or cut to another budget."""
+        """The tokeniser of pairs with the served budget, or with another."""
         return PairTokenizer.from_file(self.tokenizer_file, budget or self.settings.budget)
 
     def model(self, apart: Mapping[str, Any] | None = None) -> Reranker:
@@ -93,12 +92,12 @@ def exported_weights(folder: Path) -> Arrays:
         stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / graph).graph.initializer}
         for name, array in _restored(stored):
             found |= _split(name, array, hidden)
-    # The head of a run may be called otherwise, such as "davinci+margin"; in an exported model there is one.
+    # A run's head may have another name, such as "davinci+margin"; an exported model has only one head.
     return {_as_davinci(name): np.array(array, np.float32, order="C") for name, array in found.items()}
 
 
 def _restored(stored: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """The weights, int8 ones multiplied by their scales; constants of the graph are left out."""
+    """The weights, with int8 ones multiplied by their scales, without the graph's constants."""
     for name, array in stored.items():
         if not name.startswith(("encoder.", "heads.")) or name.endswith("_scale"):
             continue
@@ -119,7 +118,7 @@ def _split(name: str, array: NDArray[Any], hidden: int) -> Arrays:
             rows = array.T if suffix == _MATRIX else array
             if not parent.endswith("attention.self"):
                 return {f"{parent}.{layer}.{parameter}": rows}
-            # The last layer's query stands alone: it is computed for the first token only.
+            # The last layer's query weight is separate, because it is computed for the first token only.
             parts = np.split(rows, len(rows) // hidden)
             return {f"{parent}.{part}.{parameter}": one for part, one in zip(_MERGED[layer], parts, strict=False)}
     return {name: array}

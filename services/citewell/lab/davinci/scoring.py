@@ -1,4 +1,4 @@
-"""Scores of whole candidate lists: in memory, or kept in a folder and taken up again where a run was stopped."""
+"""Scores of whole candidate lists, in memory or cached in a folder, so that a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from citewell.lab.davinci.priors import Floats
 from citewell.reranker.model_files import PAIRS, SIDES, read_model_folder
 
 _TOKENS = 8192
-"""Tokens a forward pass holds, padding included."""
+"""Tokens per forward pass, padding included."""
 _KEPT_BYTES = 2 << 30
-"""Room for what the layers apart make of candidates: lists of one split share many."""
+"""Cache for the separate layers' output of candidates: lists of one split share many candidates."""
 _BLOCK = 20
-"""Queries computed between two writes."""
+"""Queries computed between two writes to the folder."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadScores:
-    """What a head made of every pair: `[queries, k]` each. Past the end of a list `logit` is -inf, gates are NaN."""
+    """A head's output for every pair, `[queries, k]` each. Past the end of a list `logit` is -inf, gates are NaN."""
 
     logit: Floats
     gate_text: Floats
@@ -63,7 +63,7 @@ def torch_encode(model: Reranker, precision: str) -> Encode:
 
 
 def served_encode(config: Mapping[str, Any], model: Reranker, precision: Precision, threads: int) -> Encode:
-    """e as it is computed in serving, on OpenVINO: the last layer for the first token only, twice as fast here."""
+    """e as computed in serving, on OpenVINO: the last layer for the first token only, twice as fast as torch."""
     weights = as_float32({name: tensor.cpu().numpy() for name, tensor in model.state_dict().items()})
     with tempfile.TemporaryDirectory() as folder:
         sessions = []
@@ -75,7 +75,7 @@ def served_encode(config: Mapping[str, Any], model: Reranker, precision: Precisi
 
 
 def exported_encode(folder: Path, precision: Precision, threads: int) -> Encode:
-    """e as an exported model computes it in serving, with its weights as they are stored."""
+    """e as an exported model computes it in serving, with its stored weights."""
     sides, pairs = (open_session(folder / graph, Runtime.OPENVINO, precision, threads) for graph in (SIDES, PAIRS))
     apart = read_model_folder(folder).description.apart_layers > 0
     return PairEncoder(sides, pairs, apart=apart, kept_bytes=_KEPT_BYTES).encode
@@ -86,8 +86,8 @@ def score_lists(
 ) -> dict[str, HeadScores]:
     """Every head's scores of every pair of the lists that hold the cited paper, or of all lists.
 
-    Where it is absent no reranker can place it: unless `unanswerable`, such a list keeps its order (equal logits) and
-    its gates are unknown (NaN), which saves a third of the work.
+    No reranker can place an absent paper. Unless `unanswerable`, such a list is not computed, which saves a third of
+    the work: it keeps its order (equal logits), and its gates are NaN.
     """
     lists = pairs.lists
     found = {name: np.full((3, len(lists), lists.depth), np.nan, np.float32) for name in model.heads}
@@ -112,9 +112,9 @@ def score_cached(
     *,
     unanswerable: bool = False,
 ) -> dict[str, HeadScores]:
-    """The same, block by block; what `folder` holds of this model on these lists is not computed again."""
+    """The same, block by block; scores of this model and these lists that `folder` holds are not computed again."""
     config: Any = model.encoder.config
-    apart = getattr(config, "apart_layers", 0)  # the same weights read pairs in two ways
+    apart = getattr(config, "apart_layers", 0)  # the same weights give other scores with separate layers
     weights = hashlib.blake2b(f"apart={apart}".encode() if apart else b"", digest_size=16)
     weights.update(b"unanswerable" if unanswerable else b"")
     for name, tensor in model.state_dict().items():
@@ -145,7 +145,7 @@ def _digest(weights: hashlib.blake2b, pairs: PairBatches) -> str:
 
 
 def _score_batch(model: Reranker, batch: Batch, encode: Encode) -> dict[str, Floats]:
-    """`[3, pairs]` of each head; pairs of like length are computed together."""
+    """`[3, pairs]` of each head; pairs of similar length are computed together."""
     tokens = batch.tokens
     lengths = tokens.attention_mask.sum(axis=1)
     device = next(model.parameters()).device

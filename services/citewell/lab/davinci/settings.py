@@ -1,4 +1,4 @@
-"""Every choice a training run depends on, in one value that is written beside the model."""
+"""All settings of a training run, in one object that is stored with the model."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from citewell.reranker.pairs import TokenBudget
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """How to train; deploy/docs/davinci-training.md has the settings of the model that ships."""
+    """Settings of training; deploy/docs/davinci-training.md has those of the model that ships."""
 
     encoder: str = "minilm"
     """ENC2: "minilm" (from its Python package), a folder, or a Hugging Face id ("allenai/scibert_scivocab_uncased")."""
     layers: int = 0
-    """How many of its layers to keep, from the first; 0 keeps all."""
+    """How many of its first layers to keep; 0 keeps all."""
     apart_layers: int = 0
-    """How many of them, from the first, read query and candidate apart: what they make of a candidate can be kept."""
+    """How many of its first layers read query and candidate separately, so that serving can cache their output."""
     side_positions: tuple[int, int] = (256, 256)
-    """With layers apart: positions of the query and of the candidate; a longer side's tail stands at the last."""
+    """With separate layers: the numbers of positions of query and candidate; longer sides repeat the last position."""
     heads: tuple[str, ...] = ("davinci",)
-    """The first is the model; others are rivals trained on the same encoder and pairs. `variant` or `variant+loss`."""
+    """The first is the model, others are baselines on the same encoder and pairs. `variant` or `variant+loss`."""
     start_from: str = ""
     """Run folder, or exported model folder, whose encoder (and heads of the same name) to start from."""
     freeze_encoder: bool = False
-    """Train the heads alone."""
+    """Train only the heads."""
     freeze_words: bool = True
-    """Leave the word embeddings as they are: half the encoder's weights, which a short run can only disturb."""
+    """Do not train the word embeddings: half of the encoder's weights, which a short run cannot improve."""
     candidates: str = "profiler"
     """Which of the lab's systems retrieves: "profiler" (eq. 3) or "hybrid"."""
     depth: int = 100
@@ -44,7 +44,7 @@ class TrainSettings:
     rank above the positive: the heads learn that the least likely candidate is the right one. Serving has no such
     pair."""
     train_queries: int = 30_000
-    """At most so many contexts of the train split, by a seeded draw."""
+    """The most contexts of the train split that are used, drawn with a seed."""
     validation_queries: int = 100
     head_size: int = 128
     """d_h; not published."""
@@ -59,17 +59,17 @@ class TrainSettings:
     """Batches are cut to these shares of the budget in turn: a model that has read short texts ranks by them in a first
     pass."""
     mentions: int = 2
-    """How many citing contexts share the budget's `mentions` tokens."""
+    """The number of citing contexts that share the budget's `mentions` tokens."""
     steps: int = 600
     """Optimiser steps; the learning rate falls to zero by then."""
     queries_per_batch: int = 8
     accumulate: int = 2
-    """Batches a step."""
+    """Batches per step."""
     learning_rate: float = 1e-4
     head_learning_rate: float = 1e-3
     weight_decay: float = 0.01
     warmup: float = 0.05
-    """Share of the steps in which the rate rises."""
+    """Share of the steps in which the learning rate rises."""
     cooldown: int = 0
     """Over how many of the last steps the rate falls to zero. 0: from the end of the warm-up on. With a cooldown,
     `steps` may be changed while a run has not reached it: nothing before the cooldown depends on them but the warm-up.
@@ -78,7 +78,7 @@ class TrainSettings:
     validate_every: int = 100
     """Steps between two validations."""
     checkpoint_every: int = 20
-    """Steps between two checkpoints: what a kill can cost. Every validation is followed by one as well."""
+    """Steps between two checkpoints, the most that a kill can lose. Each validation also ends with a checkpoint."""
     keep: str = "best"
     """"best" keeps the weights of the best validation, "last" those of the last one: after the rate has fallen to zero
     they are the better bet where validation is small and therefore noisy."""
@@ -91,7 +91,7 @@ class TrainSettings:
 
     @property
     def apart(self) -> dict[str, Any]:
-        """What an encoder's configuration says of layers that read the sides apart."""
+        """The entries of an encoder's configuration for separate layers."""
         return {"apart_layers": self.apart_layers, "side_positions": self.side_positions} if self.apart_layers else {}
 
     def to_json(self) -> str:
@@ -100,7 +100,7 @@ class TrainSettings:
 
     @classmethod
     def read(cls, path: Path) -> TrainSettings:
-        """The settings `to_json` wrote; what the file does not name is at its default."""
+        """The settings that `to_json` wrote; missing ones have their defaults."""
         stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         stored["sampling"] = NegativeSampling(**stored.get("sampling", {}))
         stored["budget"] = TokenBudget(**stored.get("budget", {}))

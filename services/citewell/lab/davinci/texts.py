@@ -1,4 +1,4 @@
-"""What the reranker reads of a data set: queries, candidates, and the text-level public profile."""
+"""The reranker's input from a data set: queries, candidates, and the text-level public profile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from citewell.scholarly.queries import Query
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mentions:
-    """The contexts that cite each paper, of which the most fitting ones are shown to the reranker."""
+    """The contexts that cite each paper; the reranker reads those most similar to the query."""
 
     data: Dataset
     rows: Rows
@@ -22,12 +22,12 @@ class Mentions:
     starts: NDArray[np.int64]
     """Where each paper's contexts start in `rows`."""
     vectors: NDArray[np.floating]
-    """Unit vectors of all contexts, a query's included: the closer to the query's, the more fitting."""
+    """Unit vectors of all contexts, including the queries', to measure similarity."""
     count: int
-    """How many are shown at most."""
+    """The most contexts that the reranker reads."""
 
     def of(self, query: int, paper: int) -> tuple[str, ...]:
-        """Contexts that cite `paper`, the most fitting first; never one of the query's own citing paper."""
+        """Contexts that cite `paper`, most similar first; never one of the query's own citing paper."""
         contexts = self.data.contexts
         rows = self.rows[self.starts[paper] : self.starts[paper + 1]]
         rows = rows[contexts.citing[rows] != contexts.citing[query]]
@@ -59,7 +59,7 @@ class PairTexts:
         return Query(contexts.texts[row], papers.titles[citing], papers.abstracts[citing])
 
     def candidate(self, query: int, paper: int) -> CandidateText:
-        """T_c, A_c of a paper, and what others say of it that fits the query."""
+        """T_c, A_c of a paper, and its citing contexts most similar to the query."""
         papers = self.data.papers
         said = self.mentions.of(query, paper) if self.mentions else ()
         return CandidateText(papers.titles[paper], papers.abstracts[paper], said)

@@ -1,4 +1,4 @@
-"""The training loop: resumes after a kill to the same weights bit for bit, watched on validation."""
+"""The training loop, with validation. After a kill it resumes and reaches the same weights bit for bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What a run learns from, and what it is watched on."""
+    """The training and validation data of a run."""
 
     lists: CandidateLists
     validation: CandidateLists
@@ -48,7 +48,7 @@ def train(
     on_progress: OnProgress = lambda entry: None,
     until: int | None = None,
 ) -> RunFolder:
-    """Trains in `folder`, going on from its checkpoint if there is one; `until` stops at a step, as a kill would."""
+    """Trains in `folder`, from its checkpoint if there is one; `until` stops at a step, like a kill."""
     run = RunFolder(folder)
     if not run.checkpoint.exists():
         tokenizer, config = _encoder_files(settings)
@@ -71,7 +71,7 @@ def train(
 
 
 class _Trainer:
-    """The state of a run between two steps; all chance in a step is drawn from (seed, step)."""
+    """The state of a run between two steps; the random numbers of a step depend only on (seed, step)."""
 
     def __init__(self, settings: TrainSettings, data: TrainingData, run: RunFolder) -> None:
         self.settings, self.data, self.run = settings, data, run
@@ -136,7 +136,7 @@ class _Trainer:
         }
 
     def _validate(self) -> dict[str, float]:
-        """MRR of every head; the first one's decides what is kept, and when to stop."""
+        """MRR of every head; that of the first decides which weights to keep, and when to stop."""
         lists = self.data.validation
         pairs = PairBatches(lists, self.data.texts, self.tokenizer, self.settings.decay)
         scores = score_lists(self.model, pairs, torch_encode(self.model, self.settings.precision))
@@ -179,7 +179,7 @@ def _encoder_files(settings: TrainSettings) -> tuple[Path, dict[str, Any]]:
         return source.tokenizer_file, source.encoder_config | settings.apart
     folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
     encoder: Any = load_encoder(settings.encoder, settings.layers, settings.apart)
-    if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files lie in the hub's cache
+    if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files are in the hub's cache
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(settings.encoder, "tokenizer.json")), encoder.config.to_dict()
