@@ -681,6 +681,33 @@ async def test_a_change_number_goes_to_one_writer(monkeypatch: pytest.MonkeyPatc
         assert await slow.since(0, Kind.SPANS) == Changes(4, frozenset())
 
 
+async def test_a_write_that_two_readers_of_the_change_log_see_at_once_is_no_restore() -> None:
+    with memory_folder() as folder:
+        store = qdrant_local(folder)
+        await store.open()
+        await store.create(VIEW)
+        client = Lasting.opened[folder]
+        reader, writer = (ChangeLog(client, "citewell-main-changes") for _ in range(2))
+        await writer.append(Kind.PAPERS, [point_id("a")])
+        assert await reader.number() == 1
+        await writer.append(Kind.PAPERS, [point_id("b")])
+        entries = reader._entries
+
+        async def over_a_network(*args: object) -> list[dict[str, object]]:
+            found = await entries(*args)  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reader, "_entries", over_a_network)
+            assert await asyncio.gather(reader.number(), reader.number()) == [2, 2]
+            assert reader.lives == 0
+            await client.delete("citewell-main-changes", [2])  # as a restore does
+            assert await asyncio.gather(reader.number(), reader.number()) == [1, 1]
+        assert reader.lives == 1
+        await store.close()
+
+
 async def test_the_change_log_stays_small_and_copies_that_are_behind_load_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,13 @@ import pytest
 from google.rpc import error_details_pb2
 from pydantic_settings import SettingsConfigDict
 
+from citewell.index.v1 import index_pb2
+from citewell.ingestion.v1 import ingestion_pb2
+from citewell.profiler.v1 import ledger_pb2, profile_query_pb2
+from citewell.recommender.v1 import recommender_pb2
+from citewell.reranker.v1 import reranker_pb2
 from citewell.runtime import deadlines, errors
+from citewell.runtime.channels import IDEMPOTENT
 from citewell.runtime.interceptors import to_status
 from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings, read_settings
 
@@ -113,3 +119,13 @@ def test_overload_says_when_to_come_back() -> None:
     status = to_status(errors.Overloaded("the queue is full", retry_after_seconds=2.5))
     assert any(detail.Unpack(retry) for detail in status.details)
     assert retry.retry_delay.ToMilliseconds() == 2500
+
+
+READS = ("Recommend", "Explain", "Info", "Stats", "Get", "List", "Search", "Read", "Embed", "Score", "Rerank")
+
+
+def test_every_read_is_tried_again_when_a_service_restarts() -> None:
+    for contract in (recommender_pb2, profile_query_pb2, ledger_pb2, index_pb2, reranker_pb2, ingestion_pb2):
+        for service in contract.DESCRIPTOR.services_by_name.values():
+            reads = {method.name for method in service.methods if method.name.startswith(READS)}
+            assert reads <= set(IDEMPOTENT[service.full_name]), service.full_name

@@ -99,18 +99,23 @@ class ChangeLog:
 
     async def number(self) -> int:
         """The last entry's number."""
-        if self._number:
-            found = await self._entries(self._number, ("number", "entry"))
-            if found and found[0]["entry"] == self._entry:
+        while last_seen := self._number:
+            entry = self._entry
+            found = await self._entries(last_seen, ("number", "entry"))
+            if found and found[0]["entry"] == entry:
                 return self._reached(found[-1])
-            self.lives += 1
+            if (last_seen, entry) == (self._number, self._entry):  # nobody else has noticed meanwhile
+                self.lives += 1
+                self._number, self._entry = 0, ""
         order = models.OrderBy(key="number", direction=models.Direction.DESC)
         last, _ = await ask(self._client.scroll(self._collection, limit=1, order_by=order))
         return self._reached((last[0].payload or {}) if last else {"number": 0, "entry": ""})
 
     def _reached(self, entry: Mapping[str, Any]) -> int:
-        self._number, self._entry = int(entry["number"]), entry["entry"]
-        return self._number
+        number = int(entry["number"])
+        if number > self._number:  # else another caller has seen more meanwhile
+            self._number, self._entry = number, entry["entry"]
+        return number
 
     async def append(self, kind: Kind, ids: Collection[UUID]) -> None:
         entry_id = f"{self._writer}:{uuid.uuid4().hex}"

@@ -22,8 +22,20 @@ from citewell.runtime.tls import client_credentials
 
 # Idempotent methods: they are retried on UNAVAILABLE, which means that the call was not answered.
 IDEMPOTENT = {
-    "citewell.recommender.v1.RecommenderService": ("Recommend", "RecommendBatch", "Explain", "Info"),
-    "citewell.profiler.v1.ProfileQueryService": ("EmbedQuery", "ScoreProfiles", "GetProfile", "Info"),
+    "citewell.recommender.v1.RecommenderService": (
+        "Recommend",
+        "RecommendBatch",
+        "RecommendManuscript",
+        "Explain",
+        "Info",
+    ),
+    "citewell.profiler.v1.ProfileQueryService": (
+        "EmbedQuery",
+        "ScoreProfiles",
+        "GetProfile",
+        "ListReferences",
+        "Info",
+    ),
     "citewell.profiler.v1.LedgerService": (
         "ApplyPublications",
         "GetEventState",
