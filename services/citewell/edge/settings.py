@@ -1,4 +1,4 @@
-"""What the edge can be told: CITEWELL_EDGE__<NAME>."""
+"""Settings of the edge: CITEWELL_EDGE__<NAME>."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class EdgeSettings(ServiceSettings):
     max_request_megabytes: int = Field(8, ge=1, le=64)
     """Largest request; a draft of 2 MB takes 2.7 MB in JSON."""
     max_in_flight: int = Field(64, ge=1)
-    """Requests answered at a time; one more gets 503 at once."""
+    """The most requests in progress; further ones get 503 at once."""
     longest_deadline_seconds: float = Field(600.0, gt=0)
-    """No request may take longer, whatever deadline it names."""
+    """The longest deadline; requests with longer ones are cut to it."""

@@ -1,4 +1,4 @@
-"""What the index service can be told."""
+"""Settings of the index service."""
 
 from __future__ import annotations
 
