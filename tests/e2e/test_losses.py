@@ -169,6 +169,7 @@ def test_every_service_says_it_serves_by_name(running: Running) -> None:
         "index": "citewell.index.v1.IndexService",
         "reranker": "citewell.reranker.v1.RerankerService",
         "ingestion": "citewell.ingestion.v1.IngestionService",
+        "edge": "citewell.edge",
     }
     assert names.keys() == SERVICES.keys()
     for service, name in names.items():
