@@ -30,7 +30,7 @@ def context(number: int, citing: int, cited: int, **more: Any) -> dict[str, Any]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Contexts of one paper stand apart, as public sets have them."""
+    """A data set in which the contexts of a paper are not adjacent, as in public sets."""
     lines(tmp_path / "papers.jsonl.gz", *(paper(number) for number in range(5)))
     lines(
         tmp_path / "contexts.jsonl",

@@ -40,7 +40,7 @@ class AcceleratedPoints:
         """Set once searches are answered from memory."""
 
     def _begin(self) -> None:
-        """Searches that are running keep the copy that they began with."""
+        """Begins an empty copy; running searches keep the old one."""
         self._copy = PaperCopy(self._dimension, self._form)
 
     async def _put(self, points: Sequence[Point]) -> None:
@@ -132,7 +132,7 @@ class AcceleratedPoints:
     async def change_number(self) -> int:
         try:
             return await self._points.change_number()
-        except ChangesForgottenError:  # told once only: the copy must hear of it, whoever asked
+        except ChangesForgottenError:  # the store raises this only once, so the copy must be told, whoever called
             self._follower.load_again()
             raise
 

@@ -28,7 +28,7 @@ class Follower:
         put: Callable[[Sequence[Point]], Awaitable[None]],
         feed_seconds: float,
     ) -> None:
-        """`begin` empties the copy: it is loaded from the beginning."""
+        """`begin` empties the copy before it is loaded from the beginning."""
         self._what, self._points, self._parts, self._begin, self._put = what, points, parts, begin, put
         self._putting = asyncio.Lock()
         self._feed_seconds = feed_seconds
@@ -44,7 +44,7 @@ class Follower:
                 # Writes made while the points are read have numbers above this one, and are followed afterwards.
                 number, start, count = await self._points.change_number(), None, 0
                 async with self._putting:
-                    self._begin()  # a restored store may have lost what the copy holds
+                    self._begin()  # a restored store may lack points that the copy holds
                 while True:
                     page = await self._points.page(start, _PAGE, vectors=self._parts)
                     if page.points:
@@ -66,7 +66,7 @@ class Follower:
     async def follow(self) -> None:
         """Applies all writes made until now. If the feed no longer has them, the copy is loaded again."""
         async with self._following:
-            if not self.loaded.is_set():  # being loaded again, with all that was written until now
+            if not self.loaded.is_set():  # the copy is being loaded again, including all writes until now
                 return
             try:
                 changes = await self._points.changes(self._number)
@@ -94,7 +94,7 @@ class Follower:
             await self.follow()
 
     def load_again(self) -> None:
-        """To be called where the store's changes were forgotten."""
+        """Loads the copy again. Call it when the store no longer has the changes."""
         if self.loaded.is_set():
             telemetry.logger.warning("a copy is loaded again: the store no longer has all changes", of=self._what)
             self.loaded.clear()

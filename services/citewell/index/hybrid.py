@@ -77,7 +77,7 @@ async def by_words(points: Points, queries: Sequence[Nearest]) -> Answers:
 
 
 def named(query: Nearest) -> int:
-    """How many candidates each part names."""
+    """How many candidates each part selects."""
     return min(max(NAMED * query.limit, LEAST_CANDIDATES), MOST_NAMED)
 
 
@@ -93,7 +93,7 @@ async def scored(points: Points, query: Nearest, ids: Collection[UUID]) -> list[
 
 
 def _scored(query: Nearest, points: Sequence[Point]) -> list[Hit]:
-    """Takes half a second for the largest searches, so it runs beside the event loop."""
+    """Runs in a thread, because the largest searches take half a second."""
     assert query.lexical is not None
     hybrid = query.field == HYBRID
     found = [

@@ -299,7 +299,7 @@ class Index:
 async def _change_number(points: Points) -> int:
     with suppress(ChangesForgottenError):
         return await points.change_number()
-    return await points.change_number()  # of the feed that replaced the other
+    return await points.change_number()  # from the feed that replaced the earlier one
 
 
 def _named(name: str) -> str:

@@ -60,9 +60,9 @@ class PaperCopy:
     def search(self, query: Nearest, helper: Executor) -> list[Ranked]:
         """The best of all admitted papers, in order.
 
-        Every paper is scored in float32, which is fast; those near the limit are scored again in float64. A
-        paper scores then depends on its own vector and words alone, not on its row or on earlier versions. Profiles
-        that are not kept whole can be searched by `nearest` only.
+        Every paper is scored in float32, which is fast; those near the limit are scored again in float64. A paper's
+        score then depends only on its own vector and words, not on its row or on earlier versions. Quantised profiles,
+        and those on a GPU, can be searched by `nearest` only.
         """
         count = len(self.rows)
         by_profile = None

@@ -51,7 +51,7 @@ async def best_contexts(
     else:
         wider = [replace(query, limit=max(COMPARED, search.limit), payload=_COMPARED_FIELDS) for query in queries]
         answers = await ranked(points, wider)
-        # Beside the event loop: a thousand papers with 64 contexts each take a second.
+        # In a thread: a thousand papers with 64 contexts each take a second.
         scored = await asyncio.to_thread(_with_words, answers.hits, search, by_vector=vector is not None)
         known = {point.id: point for point in await points.read([id_ for each in scored for id_, _ in each])}
         chosen = [[(known[id_], score) for id_, score in each if id_ in known] for each in scored]
@@ -96,7 +96,7 @@ class SpanWords:
         self._follower = Follower("spans", spans, (TERMS, SPAN_TERMS), self._begin, self._put, feed_seconds)
 
     def _begin(self) -> None:
-        """Searches that are running keep the copy that they began with."""
+        """Begins an empty copy; running searches keep the old one."""
         self._copy = SpanCopy()
 
     async def _put(self, points: Sequence[Point]) -> None:

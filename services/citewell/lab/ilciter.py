@@ -59,7 +59,7 @@ class Rankings:
 
 
 class SpanStore:
-    """The distinct spans of known contexts, who is cited for each, and their BM25 weights."""
+    """The distinct spans of known contexts, the papers cited for each, and their BM25 weights."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._data, self._vectors = experiment.data, normalised(experiment.vectors.contexts)

@@ -41,8 +41,8 @@ OnProgress = Callable[[str, int, int], None]
 SHOWN = 100
 """The number of items requested: the most that one answer can have."""
 SAME_SCORE = 2e-3
-"""Retrieval scores closer than this count as equal: the service encodes the query anew, in the precision of its CPU,
-and a text's vector then differs by about a thousandth from the one in the lab's cache."""
+"""Closer retrieval scores count as equal: the service encodes the query itself, in the precision of its CPU, and its
+vector differs by about a thousandth from the one in the lab's cache."""
 _CHUNK, _CHUNK_BYTES = 256, 8 << 20
 _SECONDS = 120.0
 _COUNTED = 0.9

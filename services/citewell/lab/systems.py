@@ -24,7 +24,7 @@ class System(Protocol):
     name: str
 
     def scores(self, queries: Rows) -> Vectors:
-        """One row a query (a row of the contexts), one column a paper."""
+        """One row per query (a row of the contexts), one column per paper."""
 
 
 class Profiler:
