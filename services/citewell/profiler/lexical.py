@@ -54,7 +54,7 @@ CHOSEN_TERMS = TermWeights(reach=5.0, floor=0.2, title=0.5, abstract=0.0)
 CHOSEN_WEIGHT = 3.0
 """The weight of the lexical score; the cosine has weight 1. `citewell.lab.chosen` says how the values were chosen."""
 
-MAX_TERMS = 1000
+MAX_TERMS = 4000
 
 
 @dataclass(frozen=True, slots=True)
