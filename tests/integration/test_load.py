@@ -7,6 +7,7 @@ import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
+from citewell.commands.failing import FAILED, WRONG_USAGE
 from citewell.commands.stack import Stack
 from citewell.index.v1 import index_pb2
 from citewell.ingestion.v1 import ingestion_pb2
@@ -150,15 +151,15 @@ def _length(info: ingestion_pb2.InfoResponse) -> int:
 
 def test_wrong_input_is_told_in_one_line(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for folder, options, words in (
-        (tmp_path / "empty", (), "papers.jsonl"),
-        (tmp_path / "nowhere", (), "papers.jsonl"),
-        (tmp_path / "empty", ("--split", "dev"), "--split"),
+    for folder, options, words, code in (
+        (tmp_path / "empty", (), "papers.jsonl", FAILED),
+        (tmp_path / "nowhere", (), "papers.jsonl", FAILED),
+        (tmp_path / "empty", ("--split", "dev"), "--split", WRONG_USAGE),
     ):
         done = subprocess.run(
             command(stack, folder, tmp_path / "data", *options), capture_output=True, text=True, check=False
         )
-        assert done.returncode == 1
+        assert done.returncode == code, done.stderr
         assert words in done.stderr
         assert "Traceback" not in done.stderr
         assert not list((tmp_path / "data").glob("load/*"))

@@ -177,7 +177,11 @@ def _raw(source: Source, node: Any) -> str:
 
 
 def _text(nodes: list[Any]) -> str:
-    return str(_to_text.nodelist_to_text(nodes)).replace("\N{NO-BREAK SPACE}", " ")
+    try:
+        text = str(_to_text.nodelist_to_text(nodes))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # pylatexenc, of an accent on nothing: "\\^}"
+        return " "
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _environment(nodes: list[Any], name: str) -> Any:
