@@ -169,9 +169,15 @@ async def test_the_service_degrades_while_the_server_is_gone_and_recovers_by_its
         await require_serving(channel, SERVICE)
 
         await asyncio.to_thread(own_server.start)
-        async with asyncio.timeout(30):
-            while (after := await stub.Rerank(request, timeout=10)).partial_reason:
-                await asyncio.sleep(0.05)
+        after = messages.RerankResponse()
+
+        async def scored_again() -> None:
+            nonlocal after
+            after = await stub.Rerank(request, timeout=10)
+            if after.partial_reason:
+                raise Unavailable(after.partial_reason, stage="rerank")
+
+        await until_fine(scored_again, 30)
         assert [(paper.paper_id, paper.rank) for paper in after.papers] == [
             (paper.paper_id, paper.rank) for paper in before.papers
         ]
