@@ -20,6 +20,7 @@ from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.lexical import LexicalQuery
 from citewell.scholarly.queries import Query
 from citewell.scholarly.words import LEXICON
 from citewell.types.messages import (
@@ -73,14 +74,14 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             raise InvalidField("matched_terms", request.matched_terms, f"a number from 0 to {MAX_MATCHED_TERMS}")
         lexical = lexical_query_from_message(request.lexical) if request.HasField("lexical") else None
         _ = self._watermarks.view
-        scored, unknown = await self._pool.run(
-            score_profiles,
-            self._database,
-            list(request.paper_ids),
-            np.asarray(request.query_vector, np.float32),
-            date_from_message(request.as_of, "as_of"),
-            lexical,
-        )
+        return await self._pool.run(self._score, request, date_from_message(request.as_of, "as_of"), lexical)
+
+    def _score(
+        self, request: profile_query_pb2.ScoreProfilesRequest, as_of: PartialDate, lexical: LexicalQuery | None
+    ) -> profile_query_pb2.ScoreProfilesResponse:
+        """Runs in a thread: thousands of scores take tenths of a second, also to write them into a message."""
+        query = np.asarray(request.query_vector, np.float32)
+        scored, unknown = score_profiles(self._database, list(request.paper_ids), query, as_of, lexical)
         return profile_query_pb2.ScoreProfilesResponse(
             scores=[
                 profile_query_pb2.ProfileScore(
