@@ -239,8 +239,10 @@ class Batch:
             outcome = outcome_of(state, told)
         except RevisionConflict as error:
             return told.dead("REVISION_CONFLICT", error)
+        effect = state.last_event
         if outcome is Outcome.APPLIED:
             self._accept(state, told)
+            effect = told.event.event_id
         elif (
             isinstance(told.body, Publication)
             and state.retracted
@@ -251,7 +253,7 @@ class Batch:
             # it is the newest text, and the same events in another order must end in the same state. Exception: an
             # event recorded as dead contradicted an earlier revision, so repeating it must have no effect.
             self._accept_body(state, told, told.body)
-        effect = told.event.event_id if outcome is Outcome.APPLIED else self._paper(state.id).last_event
+            effect = told.event.event_id  # it made marks of its own
         return Result(outcome, told.event.event_id, told.position, effect=effect)
 
     def _accept(self, state: PaperState, told: SourcedEvent) -> None:
