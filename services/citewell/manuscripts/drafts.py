@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePosixPath
@@ -202,8 +202,3 @@ def _sources(files: Mapping[str, bytes], main: str, format_: Format) -> tuple[di
             problems.append(Problem(name, line, column, "no UTF-8; the file was read as Latin-1"))
         sources[name] = Source(name, text)
     return sources, problems
-
-
-def own_entries(draft: Draft, place: Place) -> Sequence[str]:
-    """The keys of a place that the bibliography knows."""
-    return [key for key in place.own_keys if key in draft.bibliography.entries]
