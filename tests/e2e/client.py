@@ -45,25 +45,37 @@ class Client:
             channel.close()
 
     def recommend(
-        self, query: messages.Query, options: messages.Options | None = None, *, seconds: float = DEADLINE
+        self,
+        query: messages.Query,
+        options: messages.Options | None = None,
+        *,
+        seconds: float = DEADLINE,
+        traceparent: str = "",
     ) -> messages.RecommendResponse:
         """The answer to one query."""
         request = messages.RecommendRequest(query=query, options=options or messages.Options())
-        return self.recommender.Recommend(request, timeout=seconds)
+        return self.recommender.Recommend(request, timeout=seconds, metadata=_trace(traceparent))
 
-    def publish(self, body: Publication | Retraction, request_id: str = "") -> ingestion_pb2.PublishResponse:
+    def publish(
+        self, body: Publication | Retraction, request_id: str = "", *, traceparent: str = ""
+    ) -> ingestion_pb2.PublishResponse:
         """Publishes a publication or retraction. The event is in the log when this returns."""
         if isinstance(body, Publication):
             request = ingestion_pb2.PublishRequest(publication=publication_to_message(body), request_id=request_id)
         else:
             told = publication_pb2.Retraction(paper_id=body.paper_id, revision=body.revision, reason=body.reason)
             request = ingestion_pb2.PublishRequest(retraction=told, request_id=request_id)
-        return self.ingestion.Publish(request, timeout=DEADLINE)
+        return self.ingestion.Publish(request, timeout=DEADLINE, metadata=_trace(traceparent))
 
     def settled(self, token: str, seconds: float = DEADLINE) -> ingestion_pb2.GetPublicationStatusResponse:
         """Waits until an event is searchable or dead, and returns its status."""
         request = ingestion_pb2.GetPublicationStatusRequest(token=token, wait=True)
         return self.ingestion.GetPublicationStatus(request, timeout=seconds, wait_for_ready=True)
+
+
+def _trace(traceparent: str) -> list[tuple[str, str]]:
+    """The metadata of a caller that has a trace of its own."""
+    return [("traceparent", traceparent)] if traceparent else []
 
 
 @dataclass(frozen=True, slots=True)

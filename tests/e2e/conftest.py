@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from citewell.commands.stack import Stack, choose_ports
+from citewell.commands.stack import SERVICES, Stack, choose_ports
 from citewell.ingestion.v1 import ingestion_pb2
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.scholarly.dates import PartialDate
@@ -16,6 +16,8 @@ from citewell.scholarly.publications import Publication
 from citewell.types.messages import date_to_message, publication_to_message
 from tests.demo_world import Asked, divided
 from tests.e2e.client import Client
+from tests.servers.otlp import Collector
+from tests.servers.processes import free_ports
 
 PAPERS = 300
 SEED = 7
@@ -38,6 +40,10 @@ class Running:
     said_of: dict[str, dict[str, tuple[str, ...]]]
     """cited paper → citing paper → contexts."""
     queries: tuple[Asked, ...]
+    metrics_ports: dict[str, int]
+    """service → port of its Prometheus endpoint."""
+    traces: Collector
+    """Receives the spans of all services."""
 
 
 @pytest.fixture(scope="session", params=["embedded", "cluster"])
@@ -47,7 +53,14 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     settings = dict(_IMPATIENT)
     if request.param == "cluster":
         settings |= _cluster(request)
-    stack = Stack(folder, choose_ports(0), request.param == "cluster", settings)
+    with Collector() as traces:
+        yield from _run(folder, request.param == "cluster", settings, traces)
+
+
+def _run(folder: Path, cluster: bool, settings: dict[str, str], traces: Collector) -> Iterator[Running]:
+    metrics_ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    settings |= {f"CITEWELL_{name.upper()}__METRICS_PORT": str(port) for name, port in metrics_ports.items()}
+    stack = Stack(folder, choose_ports(0), cluster, settings | traces.settings)
     stack.start()
     client = Client(stack.addresses)
     try:
@@ -58,7 +71,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for citing in publications:
             for cited, texts in citing.contexts().items():
                 said_of.setdefault(cited, {})[citing.paper_id] = texts
-        yield Running(stack, client, {each.paper_id: each for each in publications}, said_of, queries)
+        known = {each.paper_id: each for each in publications}
+        yield Running(stack, client, known, said_of, queries, metrics_ports, traces)
     finally:
         client.close()
         stack.stop()

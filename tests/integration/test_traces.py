@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+import structlog
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from citewell.runtime.errors import CitewellError
+from citewell.recommender.server import RecommenderServer
+from citewell.recommender.settings import RecommenderSettings
+from citewell.recommender.v1.recommender_pb2 import RecommendManuscriptRequest
+from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
+from citewell.runtime import deadlines, telemetry
+from citewell.runtime.channels import answers, open_channel
+from citewell.runtime.errors import CitewellError, InvalidField
+from citewell.runtime.server import ServiceProcess
 from tests.integration.test_service_process import NAME, connected, rerank, running
 
 
@@ -59,3 +69,43 @@ async def test_spans_tell_how_a_call_ended(
     parent = spans[SpanKind.SERVER].parent
     assert parent is not None
     assert parent.span_id == spans[SpanKind.CLIENT].context.span_id
+
+
+async def test_a_stream_of_answers_has_a_client_span_too(exporter: InMemorySpanExporter) -> None:
+    settings = RecommenderSettings(profiler_address="127.0.0.1:9", index_address="127.0.0.1:9")
+    process = ServiceProcess("recommender", settings, RecommenderServer(settings))
+    task = asyncio.create_task(process.run())
+    await asyncio.wait_for(process.bound.wait(), 10)
+    channel = open_channel(f"127.0.0.1:{process.port}")
+    try:
+        stub = RecommenderServiceStub(channel)
+        with deadlines.within(10), pytest.raises(InvalidField):
+            await anext(answers(stub.RecommendManuscript, RecommendManuscriptRequest(), "manuscript"))
+    finally:
+        await channel.close()
+        process.stop()
+        await asyncio.wait_for(task, 20)
+    name = "citewell.recommender.v1.RecommenderService/RecommendManuscript"
+    spans = {span.kind: span for span in exporter.get_finished_spans() if span.name == name}
+    assert spans.keys() == {SpanKind.CLIENT, SpanKind.SERVER}
+    client, server = spans[SpanKind.CLIENT], spans[SpanKind.SERVER]
+    assert client.attributes is not None
+    assert client.attributes["rpc.response.status_code"] == "INVALID_ARGUMENT"
+    assert client.status.status_code is StatusCode.ERROR
+    assert server.parent is not None
+    assert server.parent.span_id == client.context.span_id
+
+
+async def test_a_log_line_names_trace_span_and_caller(
+    exporter: InMemorySpanExporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telemetry.configure_logging("small", "INFO")
+    try:
+        spans = await spans_of(exporter, "busy")
+    finally:
+        structlog.reset_defaults()
+    lines = (json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{"))
+    told = next(line for line in lines if line["event"] == "call")
+    server = spans[SpanKind.SERVER].context
+    assert (told["trace_id"], told["span_id"]) == (format(server.trace_id, "032x"), format(server.span_id, "016x"))
+    assert told["caller"] in ("127.0.0.1", "[::1]")

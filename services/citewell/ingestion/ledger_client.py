@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import grpc
 from google.protobuf.message import DecodeError
 from opentelemetry import trace
+from opentelemetry.trace import SpanKind
 
 from citewell.ingestion.logs.event_log import DeadLetter, Record
 from citewell.ingestion.worker import ApplyTimedOut, Verdict
@@ -156,12 +157,8 @@ def _dead(record: Record, reason: str, message: str) -> Verdict:
 
 @contextmanager
 def _continued_traces(records: Sequence[Record]) -> Iterator[None]:
-    """Opens a span that continues the first record's trace. The other traces are linked: a span has only one parent."""
-    parents = [telemetry.continued_trace(record.headers) for record in records]
-    links = [
-        trace.Link(context)
-        for context in (trace.get_current_span(parent).get_span_context() for parent in parents[1:])
-        if context.is_valid
-    ]
-    with telemetry.tracer.start_as_current_span("apply batch", context=parents[0], links=links):
+    """Opens a span that continues the records' traces, from their headers."""
+    contexts = (telemetry.continued_trace(record.headers) for record in records)
+    causes = [trace.get_current_span(context).get_span_context() for context in contexts]
+    with telemetry.following("apply batch", causes, SpanKind.CONSUMER):
         yield

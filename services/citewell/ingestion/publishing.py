@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TypeAlias
 
 from google.protobuf.duration_pb2 import Duration
+from opentelemetry.trace import SpanKind
 
 from citewell.ingestion import metrics
 from citewell.ingestion.logs.event_log import EventLog
@@ -53,8 +54,9 @@ class Publisher:
         """Appends an event that is known to be valid, or is to be judged by the ledger."""
         kind = event.WhichOneof("body") or ""
         body = event.publication if kind == "publication" else event.retraction
-        headers = {"event-id": event.event_id, "revision": str(body.revision), **telemetry.trace_headers()}
-        position = await in_time(self._log.append(key, event.SerializeToString(), headers), "append")
+        with telemetry.span("append", None, SpanKind.PRODUCER):
+            headers = {"event-id": event.event_id, "revision": str(body.revision), **telemetry.trace_headers()}
+            position = await in_time(self._log.append(key, event.SerializeToString(), headers), "append")
         metrics.published.add(1, {"kind": kind})
         return _accepted(position, event.event_id)
 

@@ -93,7 +93,8 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
 
     def dependencies(self) -> Mapping[str, Check]:
         async def log() -> None:
-            metrics.observe(await self._log.partitions(self._settings.log.group))
+            states = await self._log.partitions(self._settings.log.group)
+            metrics.observe(states, await self._log.count_dead_letters())
 
         async def worker() -> None:
             self._worker.check()

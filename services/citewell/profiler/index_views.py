@@ -72,6 +72,7 @@ class IndexViews:
         self._last = Holdings()
         self._to_compare = True
         self._preparing = asyncio.Lock()
+        _refills.add(0)  # a rate needs a value from before the first increase
 
     async def prepare(self, view: View) -> None:
         """Creates the view in the index if it is missing. Serves it if the ledger's serving view is this one."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+from opentelemetry import trace
 
 from citewell.profiler.index_views import IndexViews, IndexWriter
 from citewell.profiler.ledger.database import Database
@@ -15,7 +18,7 @@ from citewell.profiler.ledger.lifecycle import try_switch
 from citewell.profiler.ledger.points import Object, Points, marked, read_points, unmark
 from citewell.profiler.ledger.statistics import Settling, refresh_step
 from citewell.profiler.ledger.views import View, read_views
-from citewell.runtime import faults
+from citewell.runtime import faults, telemetry
 from citewell.runtime.errors import CitewellError, NotFound
 from citewell.runtime.telemetry import logger, meter
 
@@ -30,6 +33,8 @@ AT_ONCE = 2
 STATISTICS_PAUSE = 20
 # Nothing was published for so long: word statistics are brought up to what is there.
 SETTLED_SECONDS = 10.0
+# Calls whose traces the next batch continues or links. Older ones are forgotten.
+MOST_CAUSES = 64
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 _projected = meter.create_counter("citewell_projected", description="Points written to the index, by kind")
@@ -56,9 +61,12 @@ class Projector:
         self._after: dict[str, Object | None] = {}
         self._reading = asyncio.Lock()
         self._in_hand: set[tuple[str, Object]] = set()
+        self._causes: deque[trace.SpanContext] = deque(maxlen=MOST_CAUSES)
 
-    def wake(self) -> None:
-        """Tells `run` that there are new marks."""
+    def wake(self, cause: trace.SpanContext = trace.INVALID_SPAN_CONTEXT) -> None:
+        """Tells `run` that there are new marks. `cause`: the call that made them; its trace shows their projection."""
+        if cause.is_valid:
+            self._causes.append(cause)
         self._wake.set()
 
     def _marked_again(self) -> None:
@@ -132,7 +140,9 @@ class Projector:
                 mine = {(view.name, each) for each in points.versions}
                 self._in_hand |= mine
             try:
-                await self._write(view, points)
+                if points.versions:
+                    with telemetry.following("project batch", self._taken_causes()):
+                        await self._write(view, points)
             finally:
                 self._in_hand -= mine
             done += len(points.versions)
@@ -141,6 +151,11 @@ class Projector:
         if done:
             self._changed()
         return done
+
+    def _taken_causes(self) -> list[trace.SpanContext]:
+        causes = list(self._causes)
+        self._causes.clear()
+        return causes
 
     async def _write(self, view: View, points: Points) -> None:
         if points.papers or points.spans:
@@ -152,9 +167,8 @@ class Projector:
             except CitewellError:
                 self.index_views.disturbed()
                 raise
-        if points.versions:
-            faults.point("after-index-write")
-            await asyncio.to_thread(unmark, self._database, view.name, points.versions)
+        faults.point("after-index-write")
+        await asyncio.to_thread(unmark, self._database, view.name, points.versions)
 
     def _views(self) -> list[View]:
         with self._database.reading() as connection:

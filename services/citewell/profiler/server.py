@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import grpc
+from opentelemetry import trace
 
 from citewell.profiler.encoder import load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable
@@ -24,6 +25,7 @@ from citewell.profiler.projector import Projector
 from citewell.profiler.query_handlers import QueryHandlers
 from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
+from citewell.profiler.view_metrics import ViewMetrics
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError, FailedPrecondition
@@ -54,6 +56,7 @@ class ProfilerService:
         self._database = Database(settings.ledger_url)
         self._encoders = Encoders(self._load_encoder)
         self._watermarks = Watermarks(self._database)
+        self._view_metrics = ViewMetrics(self._database)
         self._tasks: list[asyncio.Task[None]] = []
         self._weights_differ = False
         self._query_pool, self._apply_pool = Pool("query", QUERY_THREADS), Pool("apply", APPLY_THREADS)
@@ -109,8 +112,12 @@ class ProfilerService:
         self._compare_weights()
 
     def dependencies(self) -> Mapping[str, Check]:
+        async def ledger() -> None:
+            await self._watermarks.look()
+            await self._view_metrics.look()
+
         return {
-            "ledger": self._watermarks.look,
+            "ledger": ledger,
             "index": partial(require_serving, self._channel, "citewell.index.v1.IndexService"),
         }
 
@@ -179,9 +186,9 @@ class ProfilerService:
         self._weights_differ = differ
 
     def _changed(self) -> None:
-        """Wakes the watermarks and the projector after this process changed the ledger."""
+        """Wakes the watermarks and the projector after a call to this process changed the ledger."""
         self._watermarks.changed()
-        self._projector.wake()
+        self._projector.wake(trace.get_current_span().get_span_context())
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))

@@ -14,6 +14,7 @@ import grpc
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from citewell import __version__
+from citewell.recommender.answers import Reason
 from citewell.recommender.confidence import Calibration, read_calibration
 from citewell.recommender.index_client import IndexClient
 from citewell.recommender.ingestion_client import IngestionClient
@@ -45,6 +46,10 @@ from citewell.types.messages import query_from_message
 
 _degraded = telemetry.meter.create_counter(
     "citewell_recommender_degraded", description="Answers that are less than they could be, by reason"
+)
+_answered = telemetry.meter.create_counter("citewell_recommender_answers", description="Answers, by strategy")
+_stages = telemetry.meter.create_histogram(
+    "citewell_recommender_stage.duration", unit="s", description="Time of the stages of an answer"
 )
 
 
@@ -83,6 +88,8 @@ class RecommenderServer(RecommenderServiceServicer):
         self._recommender = Recommender(
             self._profiler, index, index, self._reranker, ingestion, limits, time.monotonic, self._calibration
         )
+        for reason in Reason:  # a rate needs a value from before the first increase
+            _degraded.add(0, {"reason": reason})
         telemetry.meter.create_observable_gauge(
             "citewell_recommender_breaker_open",
             callbacks=[self._open_breakers],
@@ -118,8 +125,11 @@ class RecommenderServer(RecommenderServiceServicer):
         options = options_from_message(request.options, self._settings.default_rerank_depth)
         query = query_from_message(request.query, "query")
         answer = await self._recommender.recommend(query, options, _remaining)
+        _answered.add(1, {"strategy": options.strategy.value})
         for degradation in answer.degraded:
             _degraded.add(1, {"reason": degradation.reason})
+        for stage, seconds in answer.timings:
+            _stages.record(seconds, {"stage": stage})
         return answer_to_message(answer, full=options.full)
 
     async def RecommendBatch(

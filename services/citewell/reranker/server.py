@@ -72,6 +72,7 @@ class RerankerServer(RerankerServiceServicer):
         limits = QueueLimits(settings.batch_tokens, settings.waiting_pairs, settings.batches_in_flight)
         self._queue = PairQueue(scorer, passes[-1].tokenizer.pack, limits, time.monotonic, _record)
         telemetry.meter.create_observable_gauge("citewell_reranker_waiting_pairs", callbacks=[self._waiting])
+        _shed.add(0)  # a rate needs a value from before the first increase
         self._queue.start()
         self._reranker = Reranker(self._queue, passes, self._model.description.decay, time.monotonic)
         await self._warm()

@@ -58,6 +58,10 @@ class Admission:
     _methods: dict[str, _Method] = field(default_factory=lambda: defaultdict(_Method))
     _bytes: int = 0
 
+    def __post_init__(self) -> None:
+        for limit in ("calls", "bytes", "time"):  # a rate needs a value from before the first increase
+            _shed.add(0, {"limit": limit})
+
     @contextmanager
     def call(self, name: str, size: int, seconds_left: float) -> Iterator[None]:
         """Holds a place for the call; Overloaded when there is none."""

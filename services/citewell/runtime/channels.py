@@ -144,15 +144,23 @@ async def answers(method: _StreamMethod, request: Any, stage: str) -> AsyncGener
     """
     seconds = deadlines.budget(stage)
     timeout = None if math.isinf(seconds) else seconds
-    # No span here: a generator may be closed in another context than it was begun in. The server's span shows the call.
-    call = method(request, timeout=timeout, metadata=tuple(telemetry.trace_headers().items()))
+    # The span is not made the current one: a generator may be closed in another context than it was begun in.
+    name, attributes = _span_of(method, stage)
+    span = telemetry.tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+    call = method(request, timeout=timeout, metadata=tuple(telemetry.trace_headers(span).items()))
+    code, reason = "CANCELLED", ""
     try:
         async for answer in call:
             yield answer
+        code = "OK"
     except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error, stage) from None
+        known = from_rpc_error(error, stage)
+        code, reason = known.code.name, known.reason
+        raise known from None
     finally:
         call.cancel()
+        telemetry.end_rpc_span(span, code, reason, server=False)
+        span.end()
 
 
 @contextmanager
@@ -161,15 +169,21 @@ def _client_span(method: _Method, stage: str) -> Iterator[None]:
 
     OpenTelemetry's own interceptors would record the gRPC status, but not the reason.
     """
-    path = getattr(method, "_method", b"")  # gRPC has no public attribute for the name
-    name = path.decode().lstrip("/") if isinstance(path, bytes) and path else stage
-    with telemetry.span(name, None, SpanKind.CLIENT, **{"rpc.system.name": "grpc", "citewell.stage": stage}) as span:
+    name, attributes = _span_of(method, stage)
+    with telemetry.span(name, None, SpanKind.CLIENT, **attributes) as span:
         try:
             yield
         except CitewellError as error:
             telemetry.end_rpc_span(span, error.code.name, error.reason, server=False)
             raise
         telemetry.end_rpc_span(span, "OK", "", server=False)
+
+
+def _span_of(method: _Method | _StreamMethod, stage: str) -> tuple[str, dict[str, str | int | float]]:
+    """Name and attributes of a call's span."""
+    path = getattr(method, "_method", b"")  # gRPC has no public attribute for the name
+    name = path.decode().lstrip("/") if isinstance(path, bytes) and path else stage
+    return name, {"rpc.system.name": "grpc", "citewell.stage": stage}
 
 
 async def require_serving(channel: grpc.aio.Channel, service: str, name: str = "") -> None:

@@ -122,10 +122,22 @@ class _Call:
         seconds = time.monotonic() - self._started
         _durations.record(seconds, {"rpc.method": self._method, "rpc.response.status_code": self._code})
         log = telemetry.logger.info if self._code in ("OK", "CANCELLED") else telemetry.logger.warning
-        log("call", method=self._method, code=self._code, reason=self._reason, ms=round(seconds * 1000, 2))
+        log(
+            "call",
+            method=self._method,
+            code=self._code,
+            reason=self._reason,
+            ms=round(seconds * 1000, 2),
+            caller=_host(self._context.peer()),
+        )
         telemetry.end_rpc_span(self._current, self._code, self._reason, server=True)
         self._span.__exit__(None, None, None)
         self._within.__exit__(None, None, None)
+
+
+def _host(peer: str) -> str:
+    """The caller's host out of gRPC's name of a connection, e.g. ipv4:10.0.0.7:50210."""
+    return peer.partition(":")[2].rpartition(":")[0] or peer
 
 
 def _sound(request: Any) -> Any:

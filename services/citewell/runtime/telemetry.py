@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 
 import structlog
@@ -72,12 +72,13 @@ def _otlp_exporters(endpoint: str):  # type: ignore[no-untyped-def]  # the extra
 
 
 def configure_logging(service: str, level: str) -> None:
-    """JSON lines on standard error, each with its service, level, time and trace id."""
+    """JSON lines on standard error, each with its service, level, time, trace and span."""
 
     def add_trace(_: object, __: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
             event["trace_id"] = format(span.trace_id, "032x")
+            event["span_id"] = format(span.span_id, "016x")
         event["service"] = service
         return event
 
@@ -96,10 +97,10 @@ def configure_logging(service: str, level: str) -> None:
     )
 
 
-def trace_headers() -> dict[str, str]:
-    """Headers that let the receiver continue the current trace: gRPC metadata or Kafka headers."""
+def trace_headers(current: trace.Span | None = None) -> dict[str, str]:
+    """Headers that let the receiver continue the trace, as gRPC metadata or Kafka headers. None: the current span."""
     carrier: dict[str, str] = {}
-    propagate.inject(carrier)
+    propagate.inject(carrier, trace.set_span_in_context(current) if current is not None else None)
     return carrier
 
 
@@ -114,6 +115,17 @@ def span(
 ) -> Iterator[trace.Span]:
     """A span of the current trace around what is done inside."""
     with tracer.start_as_current_span(name, context=parent, kind=kind, attributes=attributes) as current:
+        yield current
+
+
+@contextmanager
+def following(
+    name: str, causes: Sequence[trace.SpanContext], kind: SpanKind = SpanKind.INTERNAL
+) -> Iterator[trace.Span]:
+    """A span of work that several traces caused. It continues the first one and links the others."""
+    known = [cause for cause in causes if cause.is_valid]
+    parent = trace.set_span_in_context(trace.NonRecordingSpan(known[0])) if known else None
+    with tracer.start_as_current_span(name, parent, kind, links=list(map(trace.Link, known[1:]))) as current:
         yield current
 
 
