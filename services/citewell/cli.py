@@ -46,6 +46,7 @@ COMMANDS = {
     "dead-letters": Entry("List events that can never be applied, and publish them again."),
     "replay": Entry("Deliver a range of the log again."),
     "restore": Entry("Adopt a ledger that was restored from a backup."),
+    "migrate": Entry("Bring the ledger's tables to the schema of this version."),
     "topics": Entry("Create or check the Kafka topics."),
     "service-config": Entry("Print the gRPC service config that clients should use."),
     "evaluate": _of_the_lab("Measure retrieval and reranking on a data set."),

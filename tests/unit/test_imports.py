@@ -37,7 +37,7 @@ ALLOWED = {
     "cli": {"commands", "runtime"},
 }
 # `citewell topics` is the one command that does not go through a service: it prepares the broker for ingestion.
-EXCEPTIONS = {("citewell.commands.topics", "ingestion")}
+EXCEPTIONS = {("citewell.commands.migrate", "profiler"), ("citewell.commands.topics", "ingestion")}
 
 
 def modules() -> dict[str, Path]:

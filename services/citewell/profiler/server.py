@@ -139,6 +139,7 @@ class ProfilerService:
                 settings.profile_weights,
                 form=settings.point_form,
                 max_views=settings.max_views,
+                migrate=settings.migrate,
             )
         except FailedPrecondition as error:
             if error.reason != "TOO_MANY_VIEWS":
@@ -148,6 +149,8 @@ class ProfilerService:
 
     async def _wait_for_ledger(self, encoder: Encoder) -> None:
         """Waits until a process that projects has opened the ledger. This process does not write to it."""
+        if not self._settings.migrate:
+            await asyncio.to_thread(self._database.require_migrated)
         while (serving := await asyncio.to_thread(find_serving_view, self._database)) is None:
             logger.info("waiting for a profiler with PROJECT=true to open the ledger")
             await asyncio.sleep(max(1.0, self._settings.progress_seconds))

@@ -38,6 +38,9 @@ class ProfilerSettings(ServiceSettings):
 
     ledger_url: LedgerUrl = "sqlite:///data/ledger.sqlite"
     """URL of the ledger: sqlite:///path (sqlite:////path if absolute) or postgresql://user:password@host/name."""
+    migrate: bool = True
+    """Migrate the ledger's schema at start. Turn it off where the profiler's role must not change the schema and
+    `citewell migrate` does it; the profiler then refuses to start on another schema."""
     index_address: str = "127.0.0.1:7302"
     """host:port of the index."""
     project: bool = True

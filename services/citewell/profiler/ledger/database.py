@@ -122,34 +122,75 @@ class Database:
     def close(self) -> None:
         self._engine.dispose()
 
-    def is_migrated(self) -> bool:
-        """Whether the schema is the current one of this version of citewell."""
-        return self._revision() == _scripts()[1].get_current_head()
-
-    def _revision(self) -> str | None:
+    def revision(self) -> str | None:
+        """The revision of the schema; None for an empty database."""
         with self.reading() as connection:
             return MigrationContext.configure(connection).get_current_revision()
 
-    def migrate(self, revision: str = "head") -> None:
-        """Migrates the schema to a revision. Raises FailedPrecondition if a newer citewell created it."""
-        config, script = _scripts()
-        current = self._revision()
-        known = [entry.revision for entry in script.walk_revisions()]
-        if current is not None and current not in known:
+    def is_migrated(self) -> bool:
+        """Whether the schema is the current one of this citewell. Raises FailedPrecondition if it is a newer one."""
+        known, found = known_revisions(), self.revision()
+        _require_known(found, known)
+        return found == known[0]
+
+    def require_migrated(self) -> None:
+        """Raises FailedPrecondition unless the schema is the current one of this citewell."""
+        if not self.is_migrated():
+            found, wanted = self.revision() or "none", known_revisions()[0]
             raise FailedPrecondition(
-                f"the ledger has schema {current!r}, this citewell knows up to {known[0]!r}; start the newer citewell",
+                f"the ledger has schema {found!r}, this citewell needs {wanted!r}; run `citewell migrate` as the "
+                "owner of the tables",
                 reason="SCHEMA_VERSION",
-                found=current,
-                known=known[0],
+                found=found,
+                known=wanted,
             )
-        wanted = script.get_current_head() if revision == "head" else revision
-        if current == wanted:
+
+    def migrate(self, revision: str = "head", *, grant_to: str = "") -> None:
+        """Migrates the schema to a revision. Raises FailedPrecondition if a newer citewell created it.
+
+        With `grant_to`, that PostgreSQL role may then read and write the rows, but not change the schema.
+        """
+        known, current = known_revisions(), self.revision()
+        _require_known(current, known)
+        wanted = known[0] if revision == "head" else revision
+        if current == wanted and not grant_to:
             return
         with self.writing(alone=True) as connection:
+            config = _scripts()[0]
             config.attributes["connection"] = connection
             current = MigrationContext.configure(connection).get_current_revision()
             down = revision == "base" or (current in known and revision in known[known.index(current) :])
-            (command.downgrade if down else command.upgrade)(config, revision)
+            if current != wanted:
+                (command.downgrade if down else command.upgrade)(config, revision)
+            if grant_to:
+                _grant(connection, grant_to)
+
+
+def known_revisions() -> list[str]:
+    """The revisions of the schema that this citewell knows, the newest first."""
+    return [entry.revision for entry in _scripts()[1].walk_revisions()]
+
+
+def _require_known(found: str | None, known: Sequence[str]) -> None:
+    if found is not None and found not in known:
+        raise FailedPrecondition(
+            f"the ledger has schema {found!r}, this citewell knows up to {known[0]!r}; start the newer citewell",
+            reason="SCHEMA_VERSION",
+            found=found,
+            known=known[0],
+        )
+
+
+def _grant(connection: Connection, role: str) -> None:
+    """Lets a role use the rows of every table of the schema that the connection creates tables in."""
+    if connection.dialect.name != "postgresql":
+        raise FailedPrecondition("SQLite has no roles; only a PostgreSQL ledger can be granted", reason="LEDGER_URL")
+    quoted = connection.dialect.identifier_preparer.quote_identifier
+    namespace = quoted(str(connection.exec_driver_sql("SELECT current_schema()").scalar_one()))
+    app = quoted(role)
+    connection.exec_driver_sql(f"GRANT USAGE ON SCHEMA {namespace} TO {app}")
+    connection.exec_driver_sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {namespace} TO {app}")
+    connection.exec_driver_sql(f"REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {app}")
 
 
 def without_password(url: str) -> str:
@@ -219,6 +260,12 @@ def _translated(error: DBAPIError) -> Exception:
         return Conflict(words)
     if state == "53100" or "disk is full" in words or "disk I/O error" in words:
         return StorageFull(f"the ledger's disk is full: nothing of this call was written ({words})")
+    if state == "42501":
+        return FailedPrecondition(
+            f"the role in ledger_url may not do this ({words.splitlines()[0]}); `citewell migrate` runs as the owner "
+            "of the tables and grants the profilers' role with --grant-to",
+            reason="LEDGER_URL",
+        )
     if "file is not a database" in words or "malformed" in words:
         return FailedPrecondition(f"the ledger's file is damaged or no ledger ({words})", reason="LEDGER_DAMAGED")
     if error.connection_invalidated or (state or "").startswith(("08", "57")) or "unable to open" in words:

@@ -36,15 +36,19 @@ def open_ledger(
     *,
     form: PointForm = DEFAULT_FORM,
     max_views: int = MAX_VIEWS,
+    migrate: bool = True,
     new_name: NewName = random_name,
 ) -> View:
     """Migrates the tables and returns the serving view. Registers the first view in a new ledger.
 
-    Raises FailedPrecondition if the serving view was made by another encoder. If its weights or its form of points
-    differ from the given ones, a rebuild starts; the new view is served when it is complete. Only a process that
-    projects may call this.
+    Raises FailedPrecondition if `migrate` is false and the tables are not the current ones, or if the serving view was
+    made by another encoder. If its weights or its form of points differ from the given ones, a rebuild starts; the new
+    view is served when it is complete. Only a process that projects may call this.
     """
-    database.migrate()
+    if migrate:
+        database.migrate()
+    else:
+        database.require_migrated()
     open_lexicon(database)
     with database.reading() as connection:
         serving = next((view for view in read_views(connection) if view.serving), None)

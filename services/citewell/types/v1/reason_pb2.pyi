@@ -155,7 +155,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_LEDGER_DAMAGED: _Reason.ValueType  # 48
     """FAILED_PRECONDITION: The ledger's file is damaged, or no ledger. Restore it from a backup."""
     REASON_SCHEMA_VERSION: _Reason.ValueType  # 49
-    """FAILED_PRECONDITION: A newer citewell wrote the ledger. Start that version."""
+    """FAILED_PRECONDITION: The ledger has another schema than this version. Start the newer version, or migrate the ledger."""
     REASON_LEXICON_MISMATCH: _Reason.ValueType  # 50
     """FAILED_PRECONDITION: The ledger's words were counted by other rules. Run the same version of every profiler."""
     REASON_ENCODER_UNUSABLE: _Reason.ValueType  # 51
@@ -382,7 +382,7 @@ REASON_LEDGER_BUSY: Reason.ValueType  # 47
 REASON_LEDGER_DAMAGED: Reason.ValueType  # 48
 """FAILED_PRECONDITION: The ledger's file is damaged, or no ledger. Restore it from a backup."""
 REASON_SCHEMA_VERSION: Reason.ValueType  # 49
-"""FAILED_PRECONDITION: A newer citewell wrote the ledger. Start that version."""
+"""FAILED_PRECONDITION: The ledger has another schema than this version. Start the newer version, or migrate the ledger."""
 REASON_LEXICON_MISMATCH: Reason.ValueType  # 50
 """FAILED_PRECONDITION: The ledger's words were counted by other rules. Run the same version of every profiler."""
 REASON_ENCODER_UNUSABLE: Reason.ValueType  # 51
