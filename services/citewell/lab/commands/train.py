@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from citewell.lab.commands.calibrate import calibration
+from citewell.lab.commands.citation_need import citation_need
 from citewell.lab.commands.options import progress
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
@@ -23,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
 app.command("calibration")(calibration)
+app.command("citation-need")(citation_need)
 
 
 @app.callback()
