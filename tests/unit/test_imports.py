@@ -32,7 +32,7 @@ ALLOWED = {
     **{service: VOCABULARY | {"inference"} for service in SERVICES},
     "recommender": VOCABULARY | {"manuscripts"},
     "client": VOCABULARY,
-    "lab": VOCABULARY | SERVICES | {"corpora", "inference"},
+    "lab": VOCABULARY | SERVICES | {"corpora", "inference", "manuscripts"},
     "commands": VOCABULARY | {"client", "corpora", "demo", "editor", "manuscripts"},
     "cli": {"commands", "runtime"},
 }

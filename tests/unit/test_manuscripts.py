@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citewell.manuscripts.bibliography import new_keys, read_bibtex, to_bibtex, to_csl
+from citewell.manuscripts.bibliography import DraftKeys, new_keys, read_bibtex, to_bibtex, to_csl
 from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
 from citewell.manuscripts.flow import Source
 from citewell.scholarly.contexts import count_targets
@@ -203,6 +203,12 @@ PAPERS = [
 def test_new_keys_are_stable_and_clash_with_none() -> None:
     assert new_keys(PAPERS, ["Muller2020great"]) == ["muller2020greata", "muller2020greatb", "anonymoussemantic"]
     assert new_keys(PAPERS[:1], []) == ["muller2020great"]
+
+
+def test_a_paper_keeps_its_key_in_the_whole_draft_and_one_in_the_bibliography_has_its_own() -> None:
+    keys = DraftKeys(read_bibtex([Source("a.bib", "@misc{own, doi={10.1234/abc}}\n@misc{muller2020great, title={X}}")]))
+    assert keys.of(PAPERS[:1]) == ["muller2020greata"]
+    assert keys.of([PAPERS[1], PAPERS[2], PAPERS[0]]) == ["muller2020greatb", "own", "muller2020greata"]
 
 
 def test_bibtex_out_is_read_back_as_the_same_papers() -> None:

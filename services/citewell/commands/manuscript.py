@@ -18,7 +18,7 @@ from citewell.client.options import options_to_message
 from citewell.commands.asking import BeforeOption, dated
 from citewell.commands.calls import JsonOption, Target, calls_services
 from citewell.manuscripts.applying import Choice, apply_choices
-from citewell.manuscripts.bibliography import new_keys, read_bibtex, to_bibtex, to_csl
+from citewell.manuscripts.bibliography import DraftKeys, read_bibtex, to_bibtex, to_csl
 from citewell.manuscripts.flow import Source
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
@@ -41,11 +41,17 @@ def manuscript(
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers a place, 1 to 100.")] = 3,
     before: BeforeOption = "",
     rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates.")] = True,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Also answer sentences that look as if they lack a citation.")
+    ] = False,
+    min_need: Annotated[
+        float, typer.Option(min=0, max=1, help="How likely such a sentence must need one; 0 = the default threshold.")
+    ] = 0.0,
     apply: Annotated[
         Path | None,
         typer.Option(
-            help="Writes a copy of the draft into this new folder, with the best paper cited at each place, and "
-            "citewell.bib with its entries."
+            help="Writes a copy of the draft into this new folder, with the best paper cited at each marked place, "
+            "and citewell.bib with its entries. Sentences found by --suggest are not changed."
         ),
     ] = None,
     bibtex: Annotated[Path | None, typer.Option(help="Writes BibTeX of all suggested papers to this file.")] = None,
@@ -61,15 +67,14 @@ def manuscript(
         files=[messages.ManuscriptFile(name=name, content=content) for name, content in files.items()],
         main=draft.name if draft.suffix != ".zip" else "",
         options=options,
+        suggest=suggest,
+        min_need=min_need,
     )
     console = Console(highlight=False, stderr=as_json)
     answers = target.run(_ask(request, target, console, as_json=as_json))
     papers = _papers(answers)
     bibliography = read_bibtex(Source(name, _text(content)) for name, content in files.items() if name.endswith(".bib"))
-    keys = dict(zip(papers, new_keys(list(papers.values()), bibliography.entries), strict=True))
-    for paper_id, paper in papers.items():
-        # What the bibliography has already keeps its key.
-        keys[paper_id] = next(iter(bibliography.keys_of(paper)), keys[paper_id])
+    keys = dict(zip(papers, DraftKeys(bibliography).of(list(papers.values())), strict=True))
     for path, text in (
         (bibtex, to_bibtex(list(papers.values()), list(keys.values()))),
         (csl, json.dumps(to_csl(list(papers.values()), list(keys.values())), indent=2, ensure_ascii=False)),
@@ -86,7 +91,7 @@ def manuscript(
                 keys[answer.result.response.items[0].paper.id],
             )
             for answer in answers
-            if answer.result.response.items
+            if answer.result.response.items and not answer.HasField("suggested")
         ]
         chosen = {choice.key for choice in choices} - bibliography.entries.keys()
         added = {key: papers[paper_id] for paper_id, key in keys.items() if key in chosen}
@@ -123,7 +128,8 @@ async def _ask(
 
 
 def _print_outline(outline: messages.ManuscriptOutline, console: Console) -> None:
-    console.print(f"[bold]{escape(outline.title or 'no title found')}[/bold]: {outline.places} places")
+    suggested = f", {outline.suggested} of them suggested" if outline.suggested else ""
+    console.print(f"[bold]{escape(outline.title or 'no title found')}[/bold]: {outline.places} places{suggested}")
     if outline.places_left_out:
         console.print(f"[yellow]{outline.places_left_out} more places are left out[/yellow]")
     for problem in outline.problems:
@@ -134,7 +140,9 @@ def _print_outline(outline: messages.ManuscriptOutline, console: Console) -> Non
 def _print_place(answer: messages.RecommendManuscriptResponse, console: Console) -> None:
     before, _, after = answer.context.partition("TARGETCIT")
     where = f"{answer.file}:{answer.line}:{answer.column}"
-    console.print(f"\n[cyan]{escape(where)}[/cyan] …{escape(before[-60:])}[reverse] ? [/reverse]{escape(after[:40])}…")
+    need = f" [magenta]suggested, {answer.suggested.need:.0%}[/magenta]" if answer.HasField("suggested") else ""
+    text = f"…{escape(before[-60:])}[reverse] ? [/reverse]{escape(after[:40])}…"
+    console.print(f"\n[cyan]{escape(where)}[/cyan]{need} {text}")
     if answer.result.HasField("error"):
         console.print(f"     [red]{answer.result.error.reason}[/red]: {escape(answer.result.error.message)}")
     elsewhere = {each.paper_id: ", ".join(each.keys) for each in answer.cited_elsewhere}

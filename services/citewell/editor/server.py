@@ -18,10 +18,12 @@ from citewell.editor.bibliography_file import BibliographyFile
 from citewell.editor.typing_place import TypingPlace, typing_place
 from citewell.manuscripts.bibliography import new_keys, to_bibtex
 from citewell.manuscripts.drafts import Format, read_text
+from citewell.manuscripts.need import NeedModel, read_need_model
 from citewell.scholarly.papers import Paper
 
 ADD_ENTRY = "citewell.addEntry"
 CHECK = "citewell.check"
+SUGGEST = "citewell.suggest"
 MAX_REMEMBERED = 500
 _FORMATS = {"latex": Format.LATEX, "tex": Format.LATEX, "plaintex": Format.LATEX, "markdown": Format.MARKDOWN}
 _SUFFIXES = {".tex": Format.LATEX, ".md": Format.MARKDOWN, ".qmd": Format.MARKDOWN, ".rmd": Format.MARKDOWN}
@@ -141,10 +143,16 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
 
     @server.command(CHECK)
     def check(uri: str) -> None:
+        publish(uri, None)
+
+    @server.command(SUGGEST)
+    def suggest(uri: str) -> None:
+        publish(uri, read_need_model())
+
+    def publish(uri: str, model: NeedModel | None) -> None:
         document = server.workspace.get_text_document(uri)
-        server.text_document_publish_diagnostics(
-            lsp.PublishDiagnosticsParams(uri, _diagnostics(server, document), document.version)
-        )
+        found = _diagnostics(server, document, model)
+        server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found, document.version))
 
     @server.feature(lsp.SHUTDOWN)
     async def shutdown(_: Any) -> None:
@@ -221,8 +229,8 @@ def _entry_edit(document: TextDocument, key: str, paper: Paper) -> lsp.Workspace
     return lsp.WorkspaceEdit(document_changes=[create, change])
 
 
-def _diagnostics(server: CitewellServer, document: TextDocument) -> list[lsp.Diagnostic]:
-    draft = read_text(document.source, server.format_of(document))
+def _diagnostics(server: CitewellServer, document: TextDocument, model: NeedModel | None) -> list[lsp.Diagnostic]:
+    draft = read_text(document.source, server.format_of(document), model)
     found = []
     for place in draft.places:
         start = document.client_position_at_offset(place.citation.offset)
@@ -230,8 +238,10 @@ def _diagnostics(server: CitewellServer, document: TextDocument) -> list[lsp.Dia
         found.append(
             lsp.Diagnostic(
                 lsp.Range(start, end),
-                "a citation is missing here",
-                lsp.DiagnosticSeverity.Information,
+                "a citation is missing here"
+                if place.need is None
+                else f"this sentence looks as if it needs a citation ({place.need:.0%})",
+                lsp.DiagnosticSeverity.Information if place.need is None else lsp.DiagnosticSeverity.Hint,
                 source="citewell",
             )
         )

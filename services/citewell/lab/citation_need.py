@@ -36,12 +36,11 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _UNMASKED = re.compile(r"et al\.?,? \(?(?:19|20)\d\d|\((?:19|20)\d\d[a-z]?\)|\[\d")
 # Behind these words the marker is a part of the sentence ("as shown in TARGETCIT"). Without it the sentence has a gap
 # that no real sentence has, and the model would learn to see gaps.
-_BEFORE_A_GAP = frozenset(
-    """
-    a an and are as at be between both by cf eg e.g e.i following follow for from i.e ie in into is like of on or per
-    see than that the to under using via was were with
-    """.split()
-)
+_WORDS_BEFORE_A_GAP = """
+    a an and are as at be between both by cf eg following follow for from ie in into is like of on or per see than that
+    the to under using via was were with
+"""
+_BEFORE_A_GAP = frozenset(_WORDS_BEFORE_A_GAP.split())
 _CUT = CONTEXT_RADIUS - 50
 """Contexts with more text on a side were cut there, so that their outer sentences may be fragments."""
 

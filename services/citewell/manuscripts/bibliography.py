@@ -92,6 +92,22 @@ def _names(title: str, doi: str, arxiv: str) -> frozenset[str]:
     return frozenset(f"{kind}:{value}" for kind, value in told if value)
 
 
+class DraftKeys:
+    """Keys for the papers that are suggested for one draft. A paper keeps the key that it got first."""
+
+    def __init__(self, bibliography: Bibliography) -> None:
+        self._bibliography = bibliography
+        self._given: dict[str, str] = {}
+
+    def of(self, papers: Sequence[Paper]) -> list[str]:
+        """The draft's own key of each paper that its bibliography has, else a new one."""
+        fresh = [paper for paper in papers if paper.id not in self._given]
+        taken = [*self._bibliography.entries, *self._given.values()]
+        for paper, key in zip(fresh, new_keys(fresh, taken), strict=True):
+            self._given[paper.id] = next(iter(self._bibliography.keys_of(paper)), key)
+        return [self._given[paper.id] for paper in papers]
+
+
 def new_keys(papers: Sequence[Paper], taken: Iterable[str]) -> list[str]:
     """One key per paper, like mueller2020great. A paper always gets the same key unless it is taken."""
     used = {key.lower() for key in taken}

@@ -14,7 +14,9 @@ from citewell.manuscripts.bibliography import Bibliography, read_bibtex
 from citewell.manuscripts.flow import Flow, Place, Problem, Source, places
 from citewell.manuscripts.latex import read_latex
 from citewell.manuscripts.markdown import read_markdown
+from citewell.manuscripts.need import NeedModel
 from citewell.manuscripts.plain import read_plain
+from citewell.manuscripts.suggesting import suggested_places
 from citewell.manuscripts.word import read_word
 
 MAX_BYTES = 2_000_000
@@ -62,24 +64,27 @@ class Draft:
     title: str
     abstract: str
     places: list[Place]
+    """The marked places in reading order, then the suggested sentences, the most needy first."""
     left_out: int
     """The number of places beyond MAX_PLACES."""
     bibliography: Bibliography
     problems: list[Problem]
 
 
-def read_text(text: str, format_: Format | None) -> Draft:
-    """Reads a draft that was sent as one text."""
+def read_text(text: str, format_: Format | None, suggest: NeedModel | None = None) -> Draft:
+    """Reads a draft that was sent as one text. With `suggest`, sentences that it finds are places too."""
     if len(text) > MAX_BYTES:
         raise UnreadableDraft("text", f"{len(text)} characters", f"at most {MAX_BYTES}")
     format_ = format_ or _guessed(text)
     if format_ is Format.WORD:
         raise UnreadableDraft("format", "MANUSCRIPT_FORMAT_DOCX", "a .docx among files instead of text")
     source = Source("", text)
-    return _draft(source, {"": source}, flow_of(source, format_), None)
+    return _draft(source, {"": source}, flow_of(source, format_), None, suggest)
 
 
-def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | None = None) -> Draft:
+def read_files(
+    files: Mapping[str, bytes], main: str = "", format_: Format | None = None, suggest: NeedModel | None = None
+) -> Draft:
     """Reads a draft sent as files: LaTeX with its included files and .bib files, or one file of another kind."""
     files = _unpacked(files)
     name = _main(files, main)
@@ -96,7 +101,7 @@ def read_files(files: Mapping[str, bytes], main: str = "", format_: Format | Non
     else:
         flow = flow_of(sources[name], format_, sources)
     flow.problems = [*problems, *flow.problems]
-    return _draft(sources[name], sources, flow, bibliography)
+    return _draft(sources[name], sources, flow, bibliography, suggest)
 
 
 def flow_of(source: Source, format_: Format, sources: Mapping[str, Source] = MappingProxyType({})) -> Flow:
@@ -110,8 +115,16 @@ def flow_of(source: Source, format_: Format, sources: Mapping[str, Source] = Map
             return read_plain(source)
 
 
-def _draft(main: Source, sources: Mapping[str, Source], flow: Flow, bibliography: Bibliography | None) -> Draft:
+def _draft(
+    main: Source,
+    sources: Mapping[str, Source],
+    flow: Flow,
+    bibliography: Bibliography | None,
+    suggest: NeedModel | None,
+) -> Draft:
     found = places(flow, sources.values(), bibliography.entries if bibliography else None)
+    if suggest is not None:
+        found += suggested_places(flow, sources.values(), suggest)
     bibliography = bibliography or Bibliography()
     return Draft(
         main.name,

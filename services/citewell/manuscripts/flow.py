@@ -10,6 +10,8 @@ from citewell.scholarly.contexts import CONTEXT_RADIUS, OTHER, TARGET, normalise
 
 MISSING_KEYS = frozenset({"", "?", "??", "???", "todo", "TODO", "citation", "CITATION"})
 """Keys that writers use as placeholders for a missing citation."""
+BIBLIOGRAPHY_HEADINGS = frozenset({"references", "bibliography", "literature", "works cited"})
+"""What stands above a list of references, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Running text."""
+    """Running text. If it stands in a file exactly so, `file` and `offset` tell where; `offset` is -1 otherwise."""
 
     text: str
+    file: str = ""
+    offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,10 @@ class Place:
     """The words around it, with one TARGETCIT; other citations are OTHERCIT."""
     own_keys: tuple[str, ...]
     """Known keys at this place: their papers are already cited here."""
+    need: float | None = None
+    """Set if the place is a sentence that looks as if it needs a citation: how likely it does."""
+    insert_at: int = -1
+    """Offset in the file where that citation would go."""
 
 
 def places(flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | None) -> list[Place]:

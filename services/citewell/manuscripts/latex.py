@@ -138,7 +138,7 @@ class _Reader:
         elif any(isinstance(argument, LatexGroupNode) for argument in arguments) and "cite" in _raw(source, node):
             self._nodes(source, arguments)
         elif name in ("section", "subsection", "subsubsection", "paragraph", "par", "item", "\\"):
-            self.flow.pieces.append(Prose(f" {_text(arguments[-1:])} "))
+            self.flow.pieces.append(Prose(f"\n\n{_text(arguments[-1:])}\n\n"))
         else:
             self.flow.pieces.append(Prose(_text([node])))
 
@@ -157,8 +157,11 @@ class _Reader:
     def _environment(self, source: Source, node: Any) -> None:
         if node.environmentname == "abstract":
             self.flow.abstract = _text(node.nodelist).strip()
+        self.flow.pieces.append(Prose("\n\n"))
+        if node.environmentname == "thebibliography":
+            self.flow.pieces.append(Prose("References\n\n"))
         self._nodes(source, node.nodelist)
-        self.flow.pieces.append(Prose(" "))
+        self.flow.pieces.append(Prose("\n\n"))
 
     def _problem(self, source: Source, offset: int, message: str) -> None:
         self.flow.problems.append(Problem(source.name, *source.line_and_column(offset), message))

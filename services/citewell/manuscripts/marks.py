@@ -15,9 +15,9 @@ def marked_prose(text: str, file: str, offset: int) -> list[Piece]:
     pieces: list[Piece] = []
     end = 0
     for mark in _MARK.finditer(text):
-        pieces.append(Prose(text[end : mark.start()]))
+        pieces.append(Prose(text[end : mark.start()], file, offset + end))
         other = mark.group().upper() == OTHER
         pieces.append(Citation(file, offset + mark.start(), len(mark.group()), (OTHER,) if other else ()))
         end = mark.end()
-    pieces.append(Prose(text[end:]))
+    pieces.append(Prose(text[end:], file, offset + end))
     return [piece for piece in pieces if not isinstance(piece, Prose) or piece.text]

@@ -11,6 +11,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ MAX_WORDS = 80
 
 _MARKERS = re.compile(rf"\b(?:{TARGET}|{OTHER})\b")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+(?:[.,]\d+)*")
-_OWN_WORK = frozenset("we our us ours i my this paper section table figure fig tab eq equation appendix theorem".split())
-_OTHERS_WORK = frozenset("et al work works method methods approach approaches model models study studies".split())
+_OWN_WORDS = "we our us ours i my this paper section table figure fig tab eq equation appendix theorem"
+_OTHERS_WORDS = "et al work works method methods approach approaches model models study studies"
+_OWN_WORK, _OTHERS_WORK = frozenset(_OWN_WORDS.split()), frozenset(_OTHERS_WORDS.split())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -56,7 +58,7 @@ def features(sentence: str, buckets: int) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     words = ["0" if word[0].isdigit() else word.lower() for word in found]
     names = {f"1 {word}" for word in words}
-    names |= {f"2 {first} {second}" for first, second in zip(words, words[1:], strict=False)}
+    names |= {f"2 {first} {second}" for first, second in pairwise(words)}
     names |= {f"start {words[0]}", f"start {words[0]} {words[1]}", f"length {len(words) // 6}"}
     capitals = sum(word[0].isupper() for word in found[1:])
     names |= {

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+from citewell.manuscripts.bibliography import DraftKeys, to_bibtex, to_csl
 from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
 from citewell.manuscripts.flow import Place
+from citewell.manuscripts.need import NeedModel, read_need_model
 from citewell.recommender.queries import DEFAULT_TOP_K
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.runtime.errors import InvalidField
@@ -29,13 +33,17 @@ _FORMATS = {
 async def answer_manuscript(
     request: messages.RecommendManuscriptRequest, answering: Answering, in_flight: int
 ) -> AsyncGenerator[messages.RecommendManuscriptResponse, None]:
-    """The outline, then every place as it is ready. Places that cite nothing yet go first, then in reading order.
+    """The outline, then every place as it is ready.
+
+    Marked places that cite nothing yet go first, in reading order, then marked places that do; suggested sentences
+    come last, the most needy first.
 
     A caller that leaves closes the stream; what is still in flight is then cancelled.
     """
     draft = await asyncio.to_thread(_read, request)
     yield messages.RecommendManuscriptResponse(outline=_outline(draft, request))
-    numbered = sorted(enumerate(draft.places), key=lambda each: bool(each[1].own_keys))
+    numbered = sorted(enumerate(draft.places), key=lambda each: (each[1].need is not None, bool(each[1].own_keys)))
+    keys = DraftKeys(draft.bibliography)
     waiting = iter(numbered)
     async with _cancelled_at_the_end() as running:
 
@@ -51,7 +59,13 @@ async def answer_manuscript(
             for task in done:
                 running.discard(task)
                 start_one()
-                yield task.result()
+                answer = task.result()
+                if request.references:
+                    _add_references(answer, keys)
+                if request.options.view != paper_pb2.PAPER_VIEW_FULL:
+                    for item in answer.result.response.items:
+                        item.paper.ClearField("abstract")
+                yield answer
 
 
 @asynccontextmanager
@@ -74,12 +88,24 @@ def _read(request: messages.RecommendManuscriptRequest) -> Draft:
     if len(set(names)) < len(names):
         raise InvalidField("files", sorted(name for name in set(names) if names.count(name) > 1), "each name once")
     format_ = _FORMATS[request.format]
+    suggest = _need_model(request)
     try:
         if request.files:
-            return read_files({file.name: file.content for file in request.files}, request.main, format_)
-        return read_text(request.text, format_)
+            return read_files({file.name: file.content for file in request.files}, request.main, format_, suggest)
+        return read_text(request.text, format_, suggest)
     except UnreadableDraft as error:
         raise InvalidField(error.field, error.value, error.wanted) from None
+
+
+def _need_model(request: messages.RecommendManuscriptRequest) -> NeedModel | None:
+    if not 0 <= request.min_need <= 1:
+        raise InvalidField("min_need", request.min_need, "0 (the scorer's threshold) to 1")
+    if request.min_need and not request.suggest:
+        raise InvalidField("min_need", request.min_need, "0, because suggest is not set")
+    if not request.suggest:
+        return None
+    model = read_need_model()
+    return replace(model, threshold=request.min_need) if request.min_need else model
 
 
 def _outline(draft: Draft, request: messages.RecommendManuscriptRequest) -> messages.ManuscriptOutline:
@@ -88,6 +114,7 @@ def _outline(draft: Draft, request: messages.RecommendManuscriptRequest) -> mess
         abstract=request.abstract or draft.abstract,
         places=len(draft.places),
         places_left_out=draft.left_out,
+        suggested=sum(place.need is not None for place in draft.places),
         problems=[
             messages.ManuscriptProblem(file=each.file, line=each.line, column=each.column, message=each.message)
             for each in draft.problems
@@ -119,14 +146,15 @@ async def _answer_place(
         own_keys=place.own_keys,
         result=result,
     )
+    if place.need is not None:
+        answer.suggested.need = place.need
+        answer.suggested.insert_at = place.insert_at
     if result.HasField("response"):
-        _mark_what_is_cited(answer, draft, place, top_k, full=request.options.view == paper_pb2.PAPER_VIEW_FULL)
+        _mark_what_is_cited(answer, draft, place, top_k)
     return answer
 
 
-def _mark_what_is_cited(
-    answer: messages.RecommendManuscriptResponse, draft: Draft, place: Place, top_k: int, *, full: bool
-) -> None:
+def _mark_what_is_cited(answer: messages.RecommendManuscriptResponse, draft: Draft, place: Place, top_k: int) -> None:
     """Leaves out what the place cites itself, and tells what the draft cites elsewhere."""
     response = answer.result.response
     kept: list[messages.Item] = []
@@ -136,10 +164,15 @@ def _mark_what_is_cited(
             continue
         if keys:
             answer.cited_elsewhere.append(messages.CitedElsewhere(paper_id=item.paper.id, keys=keys))
-        if not full:
-            item.paper.ClearField("abstract")
         item.rank = len(kept) + 1
         kept.append(item)
     kept = [messages.Item.FromString(item.SerializeToString()) for item in kept]
     del response.items[:]
     response.items.extend(kept)
+
+
+def _add_references(answer: messages.RecommendManuscriptResponse, keys: DraftKeys) -> None:
+    papers = [paper_from_message(item.paper) for item in answer.result.response.items]
+    for paper, key in zip(papers, keys.of(papers), strict=True):
+        csl = json.dumps(to_csl([paper], [key]), ensure_ascii=False)
+        answer.references.add(paper_id=paper.id, key=key, bibtex=to_bibtex([paper], [key]), csl_json=csl)

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from citewell.types.v1 import feedback_pb2 as _feedback_pb2
 from citewell.types.v1 import publication_pb2 as _publication_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -504,6 +505,98 @@ class ReplayResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplayResponse: _TypeAlias = ReplayResponse  # noqa: Y015
+
+@_typing.final
+class RecordFeedbackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEEDBACK_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Repeating a call with the same id and content records the same event."""
+    @_builtins.property
+    def feedback(self) -> _feedback_pb2.Feedback:
+        """Without id and time, which the service sets."""
+
+    def __init__(
+        self,
+        *,
+        feedback: _feedback_pb2.Feedback | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["feedback", b"feedback"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feedback", b"feedback", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordFeedbackRequest: _TypeAlias = RecordFeedbackRequest  # noqa: Y015
+
+@_typing.final
+class RecordFeedbackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordFeedbackResponse: _TypeAlias = RecordFeedbackResponse  # noqa: Y015
+
+@_typing.final
+class ListFeedbackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """At most 1,000; 0 = 100."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFeedbackRequest: _TypeAlias = ListFeedbackRequest  # noqa: Y015
+
+@_typing.final
+class ListFeedbackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEEDBACK_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty at the end of the log."""
+    @_builtins.property
+    def feedback(self) -> _containers.RepeatedCompositeFieldContainer[_feedback_pb2.Feedback]: ...
+    def __init__(
+        self,
+        *,
+        feedback: _abc.Iterable[_feedback_pb2.Feedback] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feedback", b"feedback", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFeedbackResponse: _TypeAlias = ListFeedbackResponse  # noqa: Y015
 
 @_typing.final
 class InfoRequest(_message.Message):

@@ -65,6 +65,16 @@ class IngestionServiceStub:
                 request_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ReplayRequest.SerializeToString,
                 response_deserializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ReplayResponse.FromString,
                 _registered_method=True)
+        self.RecordFeedback = channel.unary_unary(
+                '/citewell.ingestion.v1.IngestionService/RecordFeedback',
+                request_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.RecordFeedbackRequest.SerializeToString,
+                response_deserializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.RecordFeedbackResponse.FromString,
+                _registered_method=True)
+        self.ListFeedback = channel.unary_unary(
+                '/citewell.ingestion.v1.IngestionService/ListFeedback',
+                request_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ListFeedbackRequest.SerializeToString,
+                response_deserializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ListFeedbackResponse.FromString,
+                _registered_method=True)
         self.Info = channel.unary_unary(
                 '/citewell.ingestion.v1.IngestionService/Info',
                 request_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.InfoRequest.SerializeToString,
@@ -119,6 +129,20 @@ class IngestionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordFeedback(self, request, context):
+        """Answers when the feedback is durable in a log of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFeedback(self, request, context):
+        """Feedback in the order in which it was recorded. An event that was recorded twice is listed twice.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Info(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -157,6 +181,16 @@ def add_IngestionServiceServicer_to_server(servicer, server):
                     servicer.Replay,
                     request_deserializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ReplayRequest.FromString,
                     response_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ReplayResponse.SerializeToString,
+            ),
+            'RecordFeedback': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordFeedback,
+                    request_deserializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.RecordFeedbackRequest.FromString,
+                    response_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.RecordFeedbackResponse.SerializeToString,
+            ),
+            'ListFeedback': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFeedback,
+                    request_deserializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ListFeedbackRequest.FromString,
+                    response_serializer=citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ListFeedbackResponse.SerializeToString,
             ),
             'Info': grpc.unary_unary_rpc_method_handler(
                     servicer.Info,
@@ -327,6 +361,60 @@ class IngestionService:
             '/citewell.ingestion.v1.IngestionService/Replay',
             citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ReplayRequest.SerializeToString,
             citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordFeedback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/citewell.ingestion.v1.IngestionService/RecordFeedback',
+            citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.RecordFeedbackRequest.SerializeToString,
+            citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.RecordFeedbackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFeedback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/citewell.ingestion.v1.IngestionService/ListFeedback',
+            citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ListFeedbackRequest.SerializeToString,
+            citewell_dot_ingestion_dot_v1_dot_ingestion__pb2.ListFeedbackResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,10 @@ class IngestionServiceStub:
     """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
     delivered in pages: repeat the call with next_page_token until that is empty.
     """
+    RecordFeedback: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.RecordFeedbackRequest, _ingestion_pb2.RecordFeedbackResponse]
+    """Answers when the feedback is durable in a log of its own."""
+    ListFeedback: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.ListFeedbackRequest, _ingestion_pb2.ListFeedbackResponse]
+    """Feedback in the order in which it was recorded. An event that was recorded twice is listed twice."""
     Info: _grpc.UnaryUnaryMultiCallable[_ingestion_pb2.InfoRequest, _ingestion_pb2.InfoResponse]
 
 @_typing.type_check_only
@@ -70,6 +74,10 @@ class IngestionServiceAsyncStub(IngestionServiceStub):
     """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
     delivered in pages: repeat the call with next_page_token until that is empty.
     """
+    RecordFeedback: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.RecordFeedbackRequest, _ingestion_pb2.RecordFeedbackResponse]  # type: ignore[assignment]
+    """Answers when the feedback is durable in a log of its own."""
+    ListFeedback: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.ListFeedbackRequest, _ingestion_pb2.ListFeedbackResponse]  # type: ignore[assignment]
+    """Feedback in the order in which it was recorded. An event that was recorded twice is listed twice."""
     Info: _aio.UnaryUnaryMultiCallable[_ingestion_pb2.InfoRequest, _ingestion_pb2.InfoResponse]  # type: ignore[assignment]
 
 class IngestionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -125,6 +133,22 @@ class IngestionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Delivers a range of the log again. Changes nothing that was applied, so any call may be repeated. A long range is
         delivered in pages: repeat the call with next_page_token until that is empty.
         """
+
+    @_abc_1.abstractmethod
+    def RecordFeedback(
+        self,
+        request: _ingestion_pb2.RecordFeedbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ingestion_pb2.RecordFeedbackResponse, _abc.Awaitable[_ingestion_pb2.RecordFeedbackResponse]]:
+        """Answers when the feedback is durable in a log of its own."""
+
+    @_abc_1.abstractmethod
+    def ListFeedback(
+        self,
+        request: _ingestion_pb2.ListFeedbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ingestion_pb2.ListFeedbackResponse, _abc.Awaitable[_ingestion_pb2.ListFeedbackResponse]]:
+        """Feedback in the order in which it was recorded. An event that was recorded twice is listed twice."""
 
     @_abc_1.abstractmethod
     def Info(

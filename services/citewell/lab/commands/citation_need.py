@@ -54,8 +54,8 @@ def _figures(name: str, trained: Trained, test: Examples) -> str:
         precision, recall = precision_and_recall(chosen, test, rng)
         rows.append(f"| {what} | {precision or 'none suggested'} | {recall} |")
     lines = "\n".join(rows)
-    return f"""Test sentences of {name}: {len(test):,}, {test.cites.mean():.1%} of which cite. One that cites scores above one
-that does not with a probability of {area(trained, test):.3f}.
+    return f"""Test sentences of {name}: {len(test):,}, {test.cites.mean():.1%} of which cite. One that cites scores
+above one that does not with a probability of {area(trained, test):.3f}.
 
 | suggested | precision, % | recall, % |
 | --- | --- | --- |

@@ -101,6 +101,32 @@ MANUSCRIPT_FORMAT_DOCX: ManuscriptFormat.ValueType  # 4
 """A .docx among the files."""
 Global___ManuscriptFormat: _TypeAlias = ManuscriptFormat  # noqa: Y015
 
+class _FeedbackPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FeedbackPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FeedbackPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FEEDBACK_POLICY_UNSPECIFIED: _FeedbackPolicy.ValueType  # 0
+    FEEDBACK_POLICY_OFF: _FeedbackPolicy.ValueType  # 1
+    """RecordFeedback fails."""
+    FEEDBACK_POLICY_CHOICES: _FeedbackPolicy.ValueType  # 2
+    """Paper ids are kept, text never."""
+    FEEDBACK_POLICY_TEXT: _FeedbackPolicy.ValueType  # 3
+    """Text is kept of writers who agree."""
+
+class FeedbackPolicy(_FeedbackPolicy, metaclass=_FeedbackPolicyEnumTypeWrapper):
+    """What a service does with feedback."""
+
+FEEDBACK_POLICY_UNSPECIFIED: FeedbackPolicy.ValueType  # 0
+FEEDBACK_POLICY_OFF: FeedbackPolicy.ValueType  # 1
+"""RecordFeedback fails."""
+FEEDBACK_POLICY_CHOICES: FeedbackPolicy.ValueType  # 2
+"""Paper ids are kept, text never."""
+FEEDBACK_POLICY_TEXT: FeedbackPolicy.ValueType  # 3
+"""Text is kept of writers who agree."""
+Global___FeedbackPolicy: _TypeAlias = FeedbackPolicy  # noqa: Y015
+
 @_typing.final
 class Query(_message.Message):
     """Any one field may be empty, not all."""
@@ -731,6 +757,9 @@ class RecommendManuscriptRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     MAIN_FIELD_NUMBER: _builtins.int
+    SUGGEST_FIELD_NUMBER: _builtins.int
+    MIN_NEED_FIELD_NUMBER: _builtins.int
+    REFERENCES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The whole draft, or files instead."""
     format: Global___ManuscriptFormat.ValueType
@@ -739,6 +768,12 @@ class RecommendManuscriptRequest(_message.Message):
     abstract: _builtins.str
     main: _builtins.str
     """Which file is the draft; empty where only one can be."""
+    suggest: _builtins.bool
+    """Also answer sentences without a citation that look as if they need one. They come last, the most likely first."""
+    min_need: _builtins.float
+    """The least `need` of such a sentence, above 0 and at most 1; 0 = the scorer's own threshold."""
+    references: _builtins.bool
+    """Also answer a reference for every item."""
     @_builtins.property
     def options(self) -> Global___Options: ...
     @_builtins.property
@@ -755,10 +790,13 @@ class RecommendManuscriptRequest(_message.Message):
         options: Global___Options | None = ...,
         files: _abc.Iterable[Global___ManuscriptFile] | None = ...,
         main: _builtins.str = ...,
+        suggest: _builtins.bool = ...,
+        min_need: _builtins.float = ...,
+        references: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "files", b"files", "format", b"format", "main", b"main", "options", b"options", "text", b"text", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "files", b"files", "format", b"format", "main", b"main", "min_need", b"min_need", "options", b"options", "references", b"references", "suggest", b"suggest", "text", b"text", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -806,11 +844,14 @@ class ManuscriptOutline(_message.Message):
     PLACES_FIELD_NUMBER: _builtins.int
     PLACES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    SUGGESTED_FIELD_NUMBER: _builtins.int
     title: _builtins.str
     abstract: _builtins.str
     places: _builtins.int
     """How many places are answered, and how many more there are."""
     places_left_out: _builtins.int
+    suggested: _builtins.int
+    """How many of the places are suggested sentences."""
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManuscriptProblem]: ...
     def __init__(
@@ -821,10 +862,11 @@ class ManuscriptOutline(_message.Message):
         places: _builtins.int = ...,
         places_left_out: _builtins.int = ...,
         problems: _abc.Iterable[Global___ManuscriptProblem] | None = ...,
+        suggested: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "places", b"places", "places_left_out", b"places_left_out", "problems", b"problems", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abstract", b"abstract", "places", b"places", "places_left_out", b"places_left_out", "problems", b"problems", "suggested", b"suggested", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -858,6 +900,66 @@ class CitedElsewhere(_message.Message):
 Global___CitedElsewhere: _TypeAlias = CitedElsewhere  # noqa: Y015
 
 @_typing.final
+class SuggestedSentence(_message.Message):
+    """A sentence without a citation that looks as if it needs one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEED_FIELD_NUMBER: _builtins.int
+    INSERT_AT_FIELD_NUMBER: _builtins.int
+    need: _builtins.float
+    """How likely it needs one, 0 to 1, among sentences near citations (deploy/docs/writers.md)."""
+    insert_at: _builtins.int
+    """Where the citation would go: before the sentence's full stop, in code points of the file."""
+    def __init__(
+        self,
+        *,
+        need: _builtins.float = ...,
+        insert_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["insert_at", b"insert_at", "need", b"need"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuggestedSentence: _TypeAlias = SuggestedSentence  # noqa: Y015
+
+@_typing.final
+class Reference(_message.Message):
+    """An item as an entry of a bibliography."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAPER_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    BIBTEX_FIELD_NUMBER: _builtins.int
+    CSL_JSON_FIELD_NUMBER: _builtins.int
+    paper_id: _builtins.str
+    key: _builtins.str
+    """The key of the draft's bibliography where it has the paper. Else a new one, which clashes with no key of the draft
+    and stands for the same paper in the whole answer.
+    """
+    bibtex: _builtins.str
+    csl_json: _builtins.str
+    """An array with one item."""
+    def __init__(
+        self,
+        *,
+        paper_id: _builtins.str = ...,
+        key: _builtins.str = ...,
+        bibtex: _builtins.str = ...,
+        csl_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bibtex", b"bibtex", "csl_json", b"csl_json", "key", b"key", "paper_id", b"paper_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reference: _TypeAlias = Reference  # noqa: Y015
+
+@_typing.final
 class RecommendManuscriptResponse(_message.Message):
     """The first answer is the outline alone; then each place comes as it is ready."""
 
@@ -874,6 +976,8 @@ class RecommendManuscriptResponse(_message.Message):
     COLUMN_FIELD_NUMBER: _builtins.int
     OWN_KEYS_FIELD_NUMBER: _builtins.int
     CITED_ELSEWHERE_FIELD_NUMBER: _builtins.int
+    SUGGESTED_FIELD_NUMBER: _builtins.int
+    REFERENCES_FIELD_NUMBER: _builtins.int
     place: _builtins.int
     """0-indexed marked place, and where it starts in code points of its file."""
     offset: _builtins.int
@@ -894,6 +998,14 @@ class RecommendManuscriptResponse(_message.Message):
 
     @_builtins.property
     def cited_elsewhere(self) -> _containers.RepeatedCompositeFieldContainer[Global___CitedElsewhere]: ...
+    @_builtins.property
+    def suggested(self) -> Global___SuggestedSentence:
+        """Set if the place is a sentence: offset and length are those of the sentence."""
+
+    @_builtins.property
+    def references(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reference]:
+        """One for each item, if the request asks for them."""
+
     def __init__(
         self,
         *,
@@ -908,10 +1020,12 @@ class RecommendManuscriptResponse(_message.Message):
         column: _builtins.int = ...,
         own_keys: _abc.Iterable[_builtins.str] | None = ...,
         cited_elsewhere: _abc.Iterable[Global___CitedElsewhere] | None = ...,
+        suggested: Global___SuggestedSentence | None = ...,
+        references: _abc.Iterable[Global___Reference] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outline", b"outline", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outline", b"outline", "result", b"result", "suggested", b"suggested"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_elsewhere", b"cited_elsewhere", "column", b"column", "context", b"context", "file", b"file", "length", b"length", "line", b"line", "offset", b"offset", "outline", b"outline", "own_keys", b"own_keys", "place", b"place", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cited_elsewhere", b"cited_elsewhere", "column", b"column", "context", b"context", "file", b"file", "length", b"length", "line", b"line", "offset", b"offset", "outline", b"outline", "own_keys", b"own_keys", "place", b"place", "references", b"references", "result", b"result", "suggested", b"suggested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -981,6 +1095,82 @@ class ExplainResponse(_message.Message):
 Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
 
 @_typing.final
+class RecordFeedbackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    SHOWN_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    DISMISSED_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    KEEP_TEXT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    keep_text: _builtins.bool
+    """The writer agrees that the query is kept."""
+    request_id: _builtins.str
+    """Repeating a call with the same id records the same event."""
+    @_builtins.property
+    def snapshot(self) -> Global___Snapshot:
+        """Of the answer."""
+
+    @_builtins.property
+    def shown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the items, in the order of the answer; at most 100."""
+
+    @_builtins.property
+    def chosen(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of `shown`."""
+
+    @_builtins.property
+    def dismissed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of `shown` that are not chosen."""
+
+    @_builtins.property
+    def query(self) -> Global___Query:
+        """Text of the draft. Kept only with keep_text, and only where Info tells that text is kept."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Global___Snapshot | None = ...,
+        shown: _abc.Iterable[_builtins.str] | None = ...,
+        chosen: _abc.Iterable[_builtins.str] | None = ...,
+        dismissed: _abc.Iterable[_builtins.str] | None = ...,
+        query: Global___Query | None = ...,
+        keep_text: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "dismissed", b"dismissed", "keep_text", b"keep_text", "query", b"query", "request_id", b"request_id", "shown", b"shown", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordFeedbackRequest: _TypeAlias = RecordFeedbackRequest  # noqa: Y015
+
+@_typing.final
+class RecordFeedbackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    TEXT_KEPT_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    text_kept: _builtins.bool
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+        text_kept: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "text_kept", b"text_kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordFeedbackResponse: _TypeAlias = RecordFeedbackResponse  # noqa: Y015
+
+@_typing.final
 class InfoRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1012,6 +1202,7 @@ class InfoResponse(_message.Message):
     LEXICAL_WEIGHT_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
     DEFAULT_STRATEGY_FIELD_NUMBER: _builtins.int
+    FEEDBACK_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     default_top_k: _builtins.int
     default_candidates: _builtins.int
@@ -1025,6 +1216,7 @@ class InfoResponse(_message.Message):
     """Version of the word statistics in use."""
     default_strategy: Global___Strategy.ValueType
     """What an unspecified strategy means."""
+    feedback: Global___FeedbackPolicy.ValueType
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     @_builtins.property
@@ -1047,10 +1239,11 @@ class InfoResponse(_message.Message):
         lexical_weight: _builtins.float = ...,
         statistics: _builtins.str = ...,
         default_strategy: Global___Strategy.ValueType = ...,
+        feedback: Global___FeedbackPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder", "reranker", b"reranker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_limits", b"as_of_limits", "default_candidates", b"default_candidates", "default_rerank_depth", b"default_rerank_depth", "default_strategy", b"default_strategy", "default_top_k", b"default_top_k", "encoder", b"encoder", "lexical_weight", b"lexical_weight", "reranker", b"reranker", "settings_hash", b"settings_hash", "speed_note", b"speed_note", "statistics", b"statistics", "strategies", b"strategies", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of_limits", b"as_of_limits", "default_candidates", b"default_candidates", "default_rerank_depth", b"default_rerank_depth", "default_strategy", b"default_strategy", "default_top_k", b"default_top_k", "encoder", b"encoder", "feedback", b"feedback", "lexical_weight", b"lexical_weight", "reranker", b"reranker", "settings_hash", b"settings_hash", "speed_note", b"speed_note", "statistics", b"statistics", "strategies", b"strategies", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,6 +54,11 @@ class RecommenderServiceStub:
                 request_serializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.RecordFeedback = channel.unary_unary(
+                '/citewell.recommender.v1.RecommenderService/RecordFeedback',
+                request_serializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.RecordFeedbackRequest.SerializeToString,
+                response_deserializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.RecordFeedbackResponse.FromString,
+                _registered_method=True)
         self.Info = channel.unary_unary(
                 '/citewell.recommender.v1.RecommenderService/Info',
                 request_serializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.InfoRequest.SerializeToString,
@@ -91,6 +96,13 @@ class RecommenderServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordFeedback(self, request, context):
+        """What a writer chose. FAILED_PRECONDITION with reason FEEDBACK_OFF unless the service's settings allow it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Info(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -119,6 +131,11 @@ def add_RecommenderServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.ExplainRequest.FromString,
                     response_serializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.ExplainResponse.SerializeToString,
+            ),
+            'RecordFeedback': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordFeedback,
+                    request_deserializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.RecordFeedbackRequest.FromString,
+                    response_serializer=citewell_dot_recommender_dot_v1_dot_recommender__pb2.RecordFeedbackResponse.SerializeToString,
             ),
             'Info': grpc.unary_unary_rpc_method_handler(
                     servicer.Info,
@@ -234,6 +251,33 @@ class RecommenderService:
             '/citewell.recommender.v1.RecommenderService/Explain',
             citewell_dot_recommender_dot_v1_dot_recommender__pb2.ExplainRequest.SerializeToString,
             citewell_dot_recommender_dot_v1_dot_recommender__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordFeedback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/citewell.recommender.v1.RecommenderService/RecordFeedback',
+            citewell_dot_recommender_dot_v1_dot_recommender__pb2.RecordFeedbackRequest.SerializeToString,
+            citewell_dot_recommender_dot_v1_dot_recommender__pb2.RecordFeedbackResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,8 @@ class RecommenderServiceStub:
     """Every marked place of a draft, as answers become ready."""
     Explain: _grpc.UnaryUnaryMultiCallable[_recommender_pb2.ExplainRequest, _recommender_pb2.ExplainResponse]
     """Why one paper stands where it stands for a query."""
+    RecordFeedback: _grpc.UnaryUnaryMultiCallable[_recommender_pb2.RecordFeedbackRequest, _recommender_pb2.RecordFeedbackResponse]
+    """What a writer chose. FAILED_PRECONDITION with reason FEEDBACK_OFF unless the service's settings allow it."""
     Info: _grpc.UnaryUnaryMultiCallable[_recommender_pb2.InfoRequest, _recommender_pb2.InfoResponse]
 
 @_typing.type_check_only
@@ -50,6 +52,8 @@ class RecommenderServiceAsyncStub(RecommenderServiceStub):
     """Every marked place of a draft, as answers become ready."""
     Explain: _aio.UnaryUnaryMultiCallable[_recommender_pb2.ExplainRequest, _recommender_pb2.ExplainResponse]  # type: ignore[assignment]
     """Why one paper stands where it stands for a query."""
+    RecordFeedback: _aio.UnaryUnaryMultiCallable[_recommender_pb2.RecordFeedbackRequest, _recommender_pb2.RecordFeedbackResponse]  # type: ignore[assignment]
+    """What a writer chose. FAILED_PRECONDITION with reason FEEDBACK_OFF unless the service's settings allow it."""
     Info: _aio.UnaryUnaryMultiCallable[_recommender_pb2.InfoRequest, _recommender_pb2.InfoResponse]  # type: ignore[assignment]
 
 class RecommenderServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -83,6 +87,14 @@ class RecommenderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_recommender_pb2.ExplainResponse, _abc.Awaitable[_recommender_pb2.ExplainResponse]]:
         """Why one paper stands where it stands for a query."""
+
+    @_abc_1.abstractmethod
+    def RecordFeedback(
+        self,
+        request: _recommender_pb2.RecordFeedbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_recommender_pb2.RecordFeedbackResponse, _abc.Awaitable[_recommender_pb2.RecordFeedbackResponse]]:
+        """What a writer chose. FAILED_PRECONDITION with reason FEEDBACK_OFF unless the service's settings allow it."""
 
     @_abc_1.abstractmethod
     def Info(
