@@ -26,13 +26,14 @@ from citewell.types.v1 import publication_pb2 as citewell_dot_types_dot_v1_dot_p
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n citewell/types/v1/feedback.proto\x12\x11\x63itewell.types.v1\x1a#citewell/types/v1/publication.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x01\n\x08\x46\x65\x65\x64\x62\x61\x63k\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12,\n\x08recorded\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05shown\x18\x03 \x03(\t\x12\x0e\n\x06\x63hosen\x18\x04 \x03(\t\x12\x11\n\tdismissed\x18\x05 \x03(\t\x12\x30\n\x06\x61nswer\x18\x06 \x01(\x0b\x32 .citewell.types.v1.AnswerVersion\x12-\n\x04text\x18\x07 \x01(\x0b\x32\x1f.citewell.types.v1.FeedbackText\"\xbe\x01\n\rAnswerVersion\x12\x32\n\nsearchable\x18\x01 \x03(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\x14\n\x0c\x65ncoder_hash\x18\x02 \x01(\t\x12\x15\n\rreranker_hash\x18\x03 \x01(\t\x12\x15\n\rsettings_hash\x18\x04 \x01(\t\x12\x12\n\nindex_view\x18\x05 \x01(\t\x12\r\n\x05\x65xact\x18\x06 \x01(\x08\x12\x12\n\nstatistics\x18\x07 \x01(\t\"@\n\x0c\x46\x65\x65\x64\x62\x61\x63kText\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n citewell/types/v1/feedback.proto\x12\x11\x63itewell.types.v1\x1a#citewell/types/v1/publication.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x01\n\x08\x46\x65\x65\x64\x62\x61\x63k\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12,\n\x08recorded\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05shown\x18\x03 \x03(\t\x12\x0e\n\x06\x63hosen\x18\x04 \x03(\t\x12\x11\n\tdismissed\x18\x05 \x03(\t\x12\x30\n\x06\x61nswer\x18\x06 \x01(\x0b\x32 .citewell.types.v1.AnswerVersion\x12-\n\x04text\x18\x07 \x01(\x0b\x32\x1f.citewell.types.v1.FeedbackText\"\xbe\x01\n\rAnswerVersion\x12\x32\n\nsearchable\x18\x01 \x03(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\x14\n\x0c\x65ncoder_hash\x18\x02 \x01(\t\x12\x15\n\rreranker_hash\x18\x03 \x01(\t\x12\x15\n\rsettings_hash\x18\x04 \x01(\t\x12\x12\n\nindex_view\x18\x05 \x01(\t\x12\r\n\x05\x65xact\x18\x06 \x01(\x08\x12\x12\n\nstatistics\x18\x07 \x01(\t\"@\n\x0c\x46\x65\x65\x64\x62\x61\x63kText\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x03 \x01(\tB0\n\x11\x63itewell.types.v1P\x01Z\x19\x63itewell/types/v1;typesv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'citewell.types.v1.feedback_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\021citewell.types.v1P\001Z\031citewell/types/v1;typesv1'
   _globals['_FEEDBACK']._serialized_start=126
   _globals['_FEEDBACK']._serialized_end=347
   _globals['_ANSWERVERSION']._serialized_start=350
