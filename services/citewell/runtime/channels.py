@@ -55,7 +55,7 @@ IDEMPOTENT = {
         "Info",
     ),
     "citewell.reranker.v1.RerankerService": ("Rerank", "Info"),
-    "citewell.ingestion.v1.IngestionService": ("GetPublicationStatus", "ListDeadLetters", "Info"),
+    "citewell.ingestion.v1.IngestionService": ("GetPublicationStatus", "ListDeadLetters", "ListFeedback", "Info"),
 }
 
 SERVICE_CONFIG = {
