@@ -19,7 +19,8 @@ SERVICES = ("recommender", "profiler", "index", "reranker", "ingestion", "edge")
 INTRODUCTION = """# Settings
 
 Environment variables, read once at start; unknown ones are errors. `python -m citewell.<service> --print-config` shows
-what is in effect. Written by `make settings-page`.
+what is in effect, without secrets. `<NAME>_FILE` names a file that holds the value of `<NAME>`. Files of certificates,
+tokens and the access policy are read again when they are replaced. Written by `make settings-page`.
 
 ## Every service
 

@@ -18,6 +18,7 @@ from citewell.runtime.errors import Unavailable
 from citewell.runtime.health import Check
 from citewell.runtime.settings import UnknownSetting
 from citewell.runtime.telemetry import logger
+from citewell.runtime.tls import http_context
 
 
 class EdgeServer:
@@ -37,6 +38,7 @@ class EdgeServer:
     async def start(self) -> None:
         """Opens the channel and the HTTP port."""
         settings = self._settings
+        context = http_context(settings.tls) if settings.tls.certificate else None
         listening = _listen(settings.host, settings.http_port)
         self._channel = open_channel(settings.recommender_address, settings.client_tls, settings.max_message_megabytes)
         told = uvicorn.Config(
@@ -46,9 +48,7 @@ class EdgeServer:
             lifespan="off",
             limit_concurrency=settings.max_in_flight,
             timeout_graceful_shutdown=max(1, int(settings.grace_seconds)),
-            ssl_certfile=settings.tls.certificate,
-            ssl_keyfile=settings.tls.key,
-            ssl_ca_certs=str(settings.tls.client_ca) if settings.tls.client_ca else None,
+            ssl_context_factory=(lambda *_: context) if context else None,
         )
         self._http = uvicorn.Server(told)
         # `runtime.server` handles signals.
@@ -59,7 +59,8 @@ class EdgeServer:
                 self._serving.result()
                 raise Unavailable("the HTTP server ended while it started", stage="edge")
             await asyncio.sleep(0.01)
-        logger.info("HTTP", address="http://{}:{}".format(*listening.getsockname()[:2]))
+        scheme = "https" if context else "http"
+        logger.info("HTTP", address="{}://{}:{}".format(scheme, *listening.getsockname()[:2]))
 
     async def check(self) -> None:
         """Raises if HTTP is no longer served. A lost recommender shows in answers, not in readiness."""

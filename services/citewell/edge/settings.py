@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from citewell.runtime.settings import ServiceSettings
@@ -27,3 +29,9 @@ class EdgeSettings(ServiceSettings):
     """The most requests in progress; further ones get 503 at once."""
     longest_deadline_seconds: float = Field(600.0, gt=0)
     """The longest deadline; requests with longer ones are cut to it."""
+
+    @model_validator(mode="after")
+    def _no_rights_of_its_own(self) -> Self:
+        if self.client_token:
+            raise ValueError("client_token is set, but the edge only passes on its callers' tokens")
+        return self

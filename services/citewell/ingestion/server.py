@@ -62,7 +62,9 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
 
     async def start(self) -> None:
         settings = self._settings
-        self._channel = open_channel(settings.profiler_address, settings.client_tls, settings.max_message_megabytes)
+        self._channel = open_channel(
+            settings.profiler_address, settings.client_tls, settings.max_message_megabytes, settings.client_token
+        )
         self._ledger = LedgerClient(self._channel, settings.pace.apply_seconds)
         pace = Pace(
             most_records=settings.pace.most_records,

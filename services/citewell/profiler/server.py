@@ -65,7 +65,7 @@ class ProfilerService:
         settings = self._settings
         # Opened here and not in __init__, because a channel belongs to the running event loop.
         self._channel = open_channel(
-            settings.index_address, settings.client_tls, max_message_megabytes=settings.max_message_megabytes
+            settings.index_address, settings.client_tls, settings.max_message_megabytes, settings.client_token
         )
         index = IndexClient(self._channel, settings.max_message_megabytes)
         notice_seconds = NOTICED_AFTER_LOOKS * settings.progress_seconds

@@ -103,7 +103,8 @@ class RecommenderServer(RecommenderServiceServicer):
         ]
 
     def _open(self, address: str) -> grpc.aio.Channel:
-        return open_channel(address, self._settings.client_tls, self._settings.max_message_megabytes)
+        told = self._settings
+        return open_channel(address, told.client_tls, told.max_message_megabytes, told.client_token)
 
     async def check(self) -> None:
         """A started recommender can always answer; what an answer lacks without a dependency, the answer says."""

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -17,8 +18,10 @@ from opentelemetry.trace import SpanKind
 
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
-from citewell.runtime.settings import TlsClient
-from citewell.runtime.tls import client_credentials
+from citewell.runtime.files import Reloaded
+from citewell.runtime.rotating import RotatingChannel
+from citewell.runtime.settings import TlsClient, UnknownSetting, read_secret
+from citewell.runtime.tls import client_credentials, client_files
 
 # Idempotent methods: they are retried on UNAVAILABLE, which means that the call was not answered.
 IDEMPOTENT = {
@@ -95,8 +98,14 @@ class _StreamMethod(Protocol):
     def __call__(self, request: Any, /, *, timeout: float | None = None, metadata: Any = None) -> Any: ...
 
 
-def open_channel(address: str, tls: TlsClient | None = None, max_message_megabytes: int = 32) -> grpc.aio.Channel:
-    """A channel to a service; connects when first used and again after a loss."""
+def open_channel(
+    address: str, tls: TlsClient | None = None, max_message_megabytes: int = 32, token: Path | None = None
+) -> grpc.aio.Channel:
+    """A channel to a service; connects when first used and again after a loss.
+
+    `token` names a file; its text is sent with every call. Replaced certificates and tokens are used from the next
+    call on.
+    """
     options: list[tuple[str, str | int]] = [
         ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
         ("grpc.enable_retries", 1),
@@ -109,12 +118,25 @@ def open_channel(address: str, tls: TlsClient | None = None, max_message_megabyt
         ("grpc.max_receive_message_length", max_message_megabytes << 20),
         ("grpc.max_send_message_length", max_message_megabytes << 20),
     ]
-    if tls is None or not tls.enabled:
-        return grpc.aio.insecure_channel(address, options=options)
+    encrypted = tls is not None and tls.enabled
+    if token and not encrypted and not _on_this_machine(address):
+        raise UnknownSetting(f"a token for {address} would travel in plain text; turn on TLS")
+    told = Reloaded("token", lambda: (token,), lambda: read_secret("token", token)) if token else None
+    if tls is None or not encrypted:
+        plain = grpc.aio.insecure_channel(address, options=options)
+        return RotatingChannel(lambda: plain, None, told) if told else plain
     if tls.authority:
         # The first decides which name the certificate must have, the second what the server is told it is called.
         options += [("grpc.ssl_target_name_override", tls.authority), ("grpc.default_authority", tls.authority)]
-    return grpc.aio.secure_channel(address, client_credentials(tls), options=options)
+    credentials = Reloaded("client_tls", lambda: client_files(tls), lambda: client_credentials(tls))
+    return RotatingChannel(
+        lambda: grpc.aio.secure_channel(address, credentials.value(), options=options), credentials, told
+    )
+
+
+def _on_this_machine(address: str) -> bool:
+    host = address.removeprefix("dns:///").rpartition(":")[0].strip("[]")
+    return host == "localhost" or host == "::1" or host.startswith("127.") or address.startswith("unix:")
 
 
 async def invoke(

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn, Protocol, TypeVar
 
 import grpc
@@ -98,9 +98,10 @@ class ServiceProcess:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self.stop)
-        server = await self._open()
+        servers = await self._open()
         await self._health.starting()
-        await server.start()
+        for server in servers:
+            await server.start()
         self.bound.set()
         try:
             if await self._until_stopped(self._service.start()):
@@ -108,49 +109,45 @@ class ServiceProcess:
                 logger.info("serving", host=self._settings.host, port=self.port)
                 await self._until_stopped(self._watch())
         finally:
-            await self._drain(server)
+            await self._drain(servers)
 
-    async def _open(self) -> grpc.aio.Server:
+    async def _open(self) -> list[grpc.aio.Server]:
+        """The server, and one for health checks alone if the settings ask for it; ports are bound, nothing serves."""
         settings = self._settings
-        age_ms = int(settings.max_connection_age_seconds * 1000)
         limits = AdmissionLimits(
             settings.most_calls, settings.most_request_megabytes << 20, settings.longest_wait_seconds
         )
         admission = Admission(limits, time.monotonic)
         server = grpc.aio.server(
-            interceptors=[CallInterceptor(settings.default_deadline_seconds, admission)],
-            options=[
-                ("grpc.so_reuseport", 0),  # a port in use is an error; gRPC would share it
-                ("grpc.max_connection_age_ms", age_ms),
-                ("grpc.max_connection_age_grace_ms", int(settings.default_deadline_seconds * 1000)),
-                ("grpc.keepalive_time_ms", 60_000),
-                ("grpc.keepalive_timeout_ms", 10_000),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.max_receive_message_length", settings.max_message_megabytes << 20),
-                ("grpc.max_send_message_length", settings.max_message_megabytes << 20),
-            ],
+            interceptors=[CallInterceptor(settings.default_deadline_seconds, admission)], options=_options(settings)
         )
-        address = f"{settings.host}:{settings.port}"
+        servers = [server]
         try:
-            if settings.tls.certificate:
-                self.port = server.add_secure_port(address, server_credentials(settings.tls))
-            else:
-                self.port = server.add_insecure_port(address)
-        except UnknownSetting:
-            await server.stop(None)
+            secure = server_credentials(settings.tls) if settings.tls.certificate else None
+            self.port = self._bind(server, settings.port, secure)
+            if settings.health_port:
+                probed = grpc.aio.server(options=_options(settings))
+                servers.append(probed)
+                self._health.register(probed)
+                self._bind(probed, settings.health_port, None)
+        except (UnknownSetting, SystemExit):
+            await asyncio.gather(*(each.stop(None) for each in servers))
             raise
-        except RuntimeError:
-            await server.stop(None)
-            raise SystemExit(
-                f"citewell {self._name}: port {settings.port} on {settings.host} cannot be used; "
-                "is something listening there?"
-            ) from None
         self._service.register(server)
         self._health.register(server)
         names = (*self._service.grpc_services, "grpc.health.v1.Health", reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-        return server
+        return servers
+
+    def _bind(self, server: grpc.aio.Server, port: int, secure: grpc.ServerCredentials | None) -> int:
+        address = f"{self._settings.host}:{port}"
+        try:
+            return server.add_secure_port(address, secure) if secure else server.add_insecure_port(address)
+        except RuntimeError:
+            raise SystemExit(
+                f"citewell {self._name}: port {port} on {self._settings.host} cannot be used; "
+                "is something listening there?"
+            ) from None
 
     async def _until_stopped(self, work: Awaitable[None]) -> bool:
         """Runs the work until it ends or a stop is requested; whether it ended."""
@@ -187,11 +184,29 @@ class ServiceProcess:
             await self._health.ready(ready)
             logger.info("health", ready=ready, why=why)
 
-    async def _drain(self, server: grpc.aio.Server) -> None:
+    async def _drain(self, servers: Sequence[grpc.aio.Server]) -> None:
         """Says that it is not ready, lets calls in flight finish, then closes the service."""
         await self._health.ready(False)
         logger.info("stopping")
         await asyncio.sleep(self._settings.drain_seconds)
-        await server.stop(self._settings.grace_seconds)
+        for server in servers:
+            await server.stop(self._settings.grace_seconds)
         await self._service.stop()
         logger.info("stopped")
+
+
+def _options(settings: ServiceSettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 0),  # a port in use is an error; gRPC would share it
+        ("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)),
+        ("grpc.max_connection_age_grace_ms", int(settings.default_deadline_seconds * 1000)),
+        ("grpc.server_handshake_timeout_ms", int(settings.handshake_seconds * 1000)),
+        ("grpc.max_allowed_incoming_connections", settings.most_connections),
+        ("grpc.max_concurrent_streams", 2 * settings.most_calls),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_receive_message_length", settings.max_message_megabytes << 20),
+        ("grpc.max_send_message_length", settings.max_message_megabytes << 20),
+    ]

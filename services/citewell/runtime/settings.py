@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 NESTING = "__"
+FROM_FILE = "_FILE"
+"""NAME_FILE names a file whose text is the value of the setting NAME."""
 
 
 class UnknownSetting(Exception):
@@ -71,6 +73,17 @@ class ServiceSettings(BaseSettings):
         frozen=True, extra="forbid", env_nested_delimiter=NESTING, use_attribute_docstrings=True
     )
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, _Environment(settings_cls)
+
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 in a pod."""
     port: int = Field(0, ge=0, le=65535)
@@ -101,6 +114,14 @@ class ServiceSettings(BaseSettings):
     """This server's certificate."""
     client_tls: TlsClient = TlsClient()
     """Used on channels to the other services."""
+    client_token: Path | None = None
+    """File with the bearer token that this service sends to the other services; read again when it is replaced."""
+    health_port: int = Field(0, ge=0, le=65535)
+    """Port of health checks alone, in plain text: for probes, when TLS is on; 0 = none but those on `port`."""
+    most_connections: int = Field(2000, ge=1)
+    """Connections at the same time; further ones are closed at once."""
+    handshake_seconds: float = Field(10.0, gt=0)
+    """A connection whose TLS and HTTP/2 greeting takes longer is closed."""
 
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -121,6 +142,8 @@ def load_settings(kind: type[S]) -> S:
 
 # The password in user:password@host. It may contain colons and @.
 _PASSWORD = re.compile(r"(://[^\s/:@\"']*:)[^\s/\"']+(?=@)")
+# Settings whose values are never printed, whatever is wrong with them.
+_SECRET = re.compile(r"PASSWORD|SECRET|TOKEN|API_KEY|CREDENTIAL")
 
 
 def without_passwords(text: str) -> str:
@@ -133,14 +156,63 @@ def read_settings(kind: type[S]) -> S:
     prefix = str(kind.model_config.get("env_prefix", ""))
     for name in sorted(os.environ):
         if name.upper().startswith(prefix):
-            path = name.upper().removeprefix(prefix).lower().split(NESTING)
-            _require_known(kind, name, path)
+            path = _path(name, prefix)
+            base = _without_file(kind, path)
+            if base is None:
+                _require_known(kind, name, path)
+            elif any(other.upper() == name.upper().removesuffix(FROM_FILE) for other in os.environ):
+                raise UnknownSetting(f"{name} and {name.removesuffix(FROM_FILE)} are both set; set one of them")
     try:
         return kind()
     except ValidationError as error:
         problem = error.errors()[0]
         name = prefix + NESTING.join(str(part).upper() for part in problem["loc"])
-        raise UnknownSetting(without_passwords(f"setting {name} is {problem['input']!r}: {problem['msg']}")) from None
+        raise UnknownSetting(f"setting {name}{_told(name, problem['input'])}: {problem['msg']}") from None
+
+
+class _Environment(EnvSettingsSource):
+    """The environment, where NAME_FILE stands for the text of a file."""
+
+    def _load_env_vars(self) -> dict[str, str | None]:
+        told = dict(super()._load_env_vars())
+        prefix = self.env_prefix.lower()
+        for name in [each for each in told if each.startswith(prefix) and each.endswith(FROM_FILE.lower())]:
+            if _without_file(self.settings_cls, _path(name, prefix)) is None:
+                continue
+            file, shown = told.pop(name), name.upper()
+            told[name.removesuffix(FROM_FILE.lower())] = read_secret(shown, Path(file or ""))
+        return told
+
+
+def read_secret(setting: str, path: Path) -> str:
+    """The text of a file, without the white space around it; UnknownSetting, without the text, if it cannot be used."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UnknownSetting(f"{setting} is '{path}', which cannot be read: {why}") from None
+    if not text:
+        raise UnknownSetting(f"{setting} is '{path}', which is empty")
+    return text
+
+
+def _path(name: str, prefix: str) -> list[str]:
+    return name.upper().removeprefix(prefix.upper()).lower().split(NESTING)
+
+
+def _without_file(kind: type[BaseModel], path: list[str]) -> list[str] | None:
+    """The path of the setting that NAME_FILE stands for; None when the path is no such name."""
+    base = [*path[:-1], path[-1].removesuffix(FROM_FILE.lower())]
+    return base if base != path and not _is_known(kind, path) and _is_known(kind, base) else None
+
+
+def _is_known(kind: Any, path: list[str]) -> bool:
+    for part in path:
+        fields = getattr(kind, "model_fields", {})
+        if part not in fields:
+            return False
+        kind = fields[part].annotation
+    return True
 
 
 def _require_known(kind: type[BaseModel], name: str, path: list[str]) -> None:
@@ -149,9 +221,14 @@ def _require_known(kind: type[BaseModel], name: str, path: list[str]) -> None:
         fields = getattr(model, "model_fields", {})
         if part not in fields:
             known = ", ".join(sorted(field.upper() for field in fields)) or "no setting of that kind"
-            raise UnknownSetting(f"unknown setting {name} = {_shown(os.environ[name])}; known here: {known}")
+            # Without its value: a misspelt name may be that of a secret.
+            raise UnknownSetting(f"unknown setting {name}; known here: {known}")
         model = fields[part].annotation
 
 
-def _shown(value: str) -> str:
-    return repr(value if len(value) <= 20 else value[:17] + "…")
+def _told(name: str, value: object) -> str:
+    """What an error may say of a setting's value. A group of settings may hold a secret, so it is not shown."""
+    if _SECRET.search(name.upper()) or not isinstance(value, str | int | float | bool):
+        return ""
+    text = without_passwords(str(value))
+    return f" is {text if len(text) <= 60 else text[:59] + '…'!r}"
