@@ -16,6 +16,7 @@ from citewell.scholarly.publications import Publication
 from citewell.types.messages import date_to_message, publication_to_message
 from tests.demo_world import Asked, divided
 from tests.e2e.client import Client
+from tests.servers.kafka_topics import fresh_topics, log_on
 from tests.servers.otlp import Collector
 from tests.servers.processes import free_ports
 
@@ -81,15 +82,8 @@ def _run(folder: Path, cluster: bool, settings: dict[str, str], traces: Collecto
 def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
     """Settings that put the log on Kafka and the ledger on PostgreSQL."""
     broker, database = request.getfixturevalue("kafka_broker"), request.getfixturevalue("postgres_server")
-    from tests.servers.kafka_topics import fresh_topics
-
-    topics = fresh_topics(broker, partitions=4)
-    kafka = topics.model_dump(
-        mode="json", include={"bootstrap_servers", "topic", "dead_letter_topic", "session_seconds"}
-    )
     return {
-        "CITEWELL_INGESTION__LOG__KIND": "kafka",
-        **{f"CITEWELL_INGESTION__LOG__KAFKA__{name.upper()}": str(value) for name, value in kafka.items()},
+        **log_on(fresh_topics(broker, partitions=4)),
         "CITEWELL_PROFILER__LEDGER_URL": database.fresh_database(),
     }
 

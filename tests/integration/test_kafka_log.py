@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
@@ -294,3 +294,16 @@ def test_the_command_makes_and_checks_the_topics(kafka_broker: KafkaBroker, monk
     code, said = run("apply", "--partitions", "3", "--replication", "1")
     assert code == 1
     assert "t: has 2 partitions, expected 3" in said
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "zstd"])
+async def test_records_of_other_producers_are_read_whatever_their_codec(kafka_broker: KafkaBroker, codec: str) -> None:
+    settings = fresh_topics(kafka_broker, 1)
+    producer = KafkaProducer(**settings.client(), compression_type=codec)
+    try:
+        await asyncio.to_thread(lambda: producer.send(settings.topic, b"value" * 100, key=b"key").get(PATIENCE))
+    finally:
+        producer.close()
+    async with opened(settings) as log:
+        [record] = await log.read(0, 0, 1, 1)
+    assert (record.key, record.value) == ("key", b"value" * 100)

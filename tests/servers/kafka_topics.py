@@ -27,3 +27,14 @@ def fresh_topics(broker: KafkaBroker, partitions: int, **changes: object) -> Kaf
     finally:
         admin.close()
     return settings.model_copy(update=changes)
+
+
+def log_on(settings: KafkaSettings) -> dict[str, str]:
+    """The environment of an ingestion service whose log is on these topics."""
+    kafka = settings.model_dump(
+        mode="json", include={"bootstrap_servers", "topic", "dead_letter_topic", "session_seconds"}
+    )
+    return {
+        "CITEWELL_INGESTION__LOG__KIND": "kafka",
+        **{f"CITEWELL_INGESTION__LOG__KAFKA__{name.upper()}": str(value) for name, value in kafka.items()},
+    }
