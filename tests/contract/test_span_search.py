@@ -17,20 +17,17 @@ from citewell.scholarly.dates import PartialDate, is_before
 from citewell.scholarly.lexical import LexicalQuery, Terms, lexical_score
 from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.words import count_terms
-from tests.contract.test_store import (  # noqa: F401 (fixtures)
+from tests.store_world import (
+    LOCAL_MODE,
     Adapter,
-    adapter,
-    bag,
     cosine,
-    index,
-    loaded,
     paper,
-    pytestmark,
     span,
     vector,
-    words_query,
     write,
 )
+
+pytestmark = LOCAL_MODE
 
 K1, B, DELTA = 1.5, 0.75, 1.0
 WORDS = ["tide", "lantern", "drift", "harbour", "rope", "sail", "keel", "mast", "current", "ebb"]
@@ -62,7 +59,7 @@ SAID = [say(citing, cited) for citing in range(20, 45) for cited in range(PAPERS
 
 
 @pytest.fixture
-async def said(index: Index) -> Index:  # noqa: F811
+async def said(index: Index) -> Index:
     await write(index, *map(paper, range(PAPERS)))
     await write(index, paper(3, version=2, hidden=True))
     await write(index, *SAID)
@@ -158,7 +155,7 @@ async def test_spans_are_ranked_by_words_among_those_admitted(said: Index, searc
     assert told(await said.search_spans(search)) == plain(SAID, search)
 
 
-async def test_spans_follow_writes_and_restarts(said: Index, adapter: Adapter) -> None:  # noqa: F811
+async def test_spans_follow_writes_and_restarts(said: Index, adapter: Adapter) -> None:
     search = SpanSearch(Terms.of(count_terms("tide lantern keel")), prefetch=30)
     assert told(await said.search_spans(search)) == plain(SAID, search)
     hidden, moved, added = SAID[0], SAID[5], say(50, 1)

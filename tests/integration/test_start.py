@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from citewell.commands.stack import Stack, choose_ports
 
 _SERVICE = """
 from pydantic_settings import SettingsConfigDict
@@ -39,3 +42,21 @@ def test_what_keeps_a_service_from_starting_is_one_line(failure: str, code: int,
     assert ended.stderr.startswith("citewell sample: ")
     assert line in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+def test_services_over_a_folder_leave_the_cluster_of_the_environment_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise `citewell demo` would serve its invented papers from the alias of a running system."""
+    monkeypatch.setenv("CITEWELL_INDEX__STORE", "qdrant")
+    monkeypatch.setenv("CITEWELL_INDEX__QDRANT__URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("CITEWELL_INDEX__QDRANT__GRPC_PORT", "1")
+    monkeypatch.setenv("CITEWELL_INGESTION__LOG__KIND", "kafka")
+    stack = Stack(tmp_path, choose_ports(0))
+    try:
+        stack.start(["index", "ingestion"])
+        stack.wait(["index", "ingestion"], seconds=60)
+    finally:
+        stack.stop()
+    assert (tmp_path / "index" / "lock").exists()
+    assert (tmp_path / "log.sqlite").exists()

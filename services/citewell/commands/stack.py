@@ -93,7 +93,7 @@ def choose_ports(base: int) -> dict[str, int]:
 
 @dataclass
 class Stack:
-    """Five child processes over one data folder."""
+    """The services as child processes over one data folder, or over what the settings name (`cluster`)."""
 
     data: Path
     ports: Mapping[str, int]
@@ -137,12 +137,15 @@ class Stack:
             "CITEWELL_EDGE__HTTP_PORT": str(self.ports["http"]),
             "CITEWELL_INGESTION__PROFILER_ADDRESS": addresses["profiler"],
         }
-        if self.cluster:  # the environment names the ledger and the log
+        if self.cluster:  # the environment names the ledger, the log and the store
             return {"CITEWELL_INDEX__FOLDER": str(self.data / "index"), **os.environ, **told, **self.settings}
+        # Everything is in the data folder, whatever the environment names: it may describe a running cluster.
         told |= {
             "CITEWELL_PROFILER__LEDGER_URL": f"sqlite:///{self.data / 'ledger.sqlite'}",
             "CITEWELL_INGESTION__DATA": str(self.data),
+            "CITEWELL_INGESTION__LOG__KIND": "local",
             "CITEWELL_INDEX__FOLDER": str(self.data / "index"),
+            "CITEWELL_INDEX__STORE": "edge",
         }
         return {**os.environ, **told, **self.settings}
 

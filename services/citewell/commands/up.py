@@ -32,7 +32,7 @@ def up(
     ] = False,
     cluster: Annotated[
         bool,
-        typer.Option("--cluster", help="Use the ledger and the log that the CITEWELL_* settings name, not files here."),
+        typer.Option("--cluster", help="Use the ledger, log and store that the settings name, not files here."),
     ] = False,
     timeout: Annotated[float, typer.Option(help="Fail if the services do not serve after so many seconds.")] = 180.0,
 ) -> None:

@@ -77,7 +77,7 @@ class AcceleratedPoints:
                 return await self._points.nearest(queries)
             hits.append(found)
         exact = self._form == "flat" or all(query.field == LEXICAL for query in queries)
-        return Answers(hits, f"faiss-{self._form}", exact)
+        return Answers(hits, f"faiss-{self._form}", exact, ties_in_order=exact)
 
     def _can_answer(self, query: Nearest) -> bool:
         if query.field == LEXICAL:
@@ -181,11 +181,11 @@ class AcceleratedStore:
         for papers in list(self._papers.values()):
             await papers.follow()
 
-    async def registry(self) -> Registry:
-        return await self._store.registry()
+    async def registry(self, *, fresh: bool = False) -> Registry:
+        return await self._store.registry(fresh=fresh)
 
-    async def create(self, view: View) -> None:
-        await self._store.create(view)
+    async def create(self, view: View) -> bool:
+        return await self._store.create(view)
 
     async def serve(self, name: str) -> None:
         await self._store.serve(name)

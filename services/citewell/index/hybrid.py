@@ -25,7 +25,7 @@ from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributi
 NAMED, MOST_NAMED = 4, 8_000
 """Each part selects NAMED times the limit as candidates, and at least LEAST_CANDIDATES.
 
-MOST_NAMED is the most that a Qdrant server in strict mode accepts.
+MOST_NAMED limits the memory of a search.
 """
 SCORED = 1.5
 """This many times the limit are scored exactly: the best by the engine's approximate scores."""

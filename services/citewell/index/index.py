@@ -231,17 +231,16 @@ class Index:
     async def create_view(self, view: View) -> bool:
         """True if the view was created; False if it existed with the same properties."""
         async with self._changing_views:
-            known = (await self._store.registry()).views
+            known = (await self._store.registry(fresh=True)).views
             if view.name in known:
                 views.require_same(known[view.name], view)
                 return False
-            await self._store.create(view)
-            return True
+            return await self._store.create(view)
 
     async def serve_view(self, name: str) -> str:
         """Makes this view the serving one; returns the name of the previous one."""
         async with self._changing_views:
-            registry = await self._store.registry()
+            registry = await self._store.registry(fresh=True)
             view = registry.resolve(_named(name))
             if view.name != registry.serving:
                 await self._store.serve(view.name)
@@ -249,11 +248,10 @@ class Index:
 
     async def drop_view(self, name: str) -> None:
         async with self._changing_views:
-            registry = await self._store.registry()
+            registry = await self._store.registry(fresh=True)
             if _named(name) == registry.serving:
                 raise FailedPrecondition(f"view {name!r} is served; serve another one first", reason="VIEW_SERVED")
-            if name in registry.views:  # dropping is safe to repeat
-                await self._store.drop(name)
+            await self._store.drop(name)
 
     async def stats(self) -> Stats:
         view = (await self._store.registry()).resolve("")

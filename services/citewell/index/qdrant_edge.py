@@ -70,10 +70,10 @@ class EdgeStore:
         if free < self._min_free_bytes:
             raise StorageFull(f"{free >> 20} MiB are free for the store; writes are refused")
 
-    async def registry(self) -> Registry:
+    async def registry(self, *, fresh: bool = False) -> Registry:
         return self._registry
 
-    async def create(self, view: View) -> None:
+    async def create(self, view: View) -> bool:
         def create() -> None:
             shutil.rmtree(self._folder / view.name, ignore_errors=True)
             for kind in Kind:
@@ -83,12 +83,15 @@ class EdgeStore:
             self._save(replace(self._registry, views={**self._registry.views, view.name: view}))
 
         await self._thread.run(create)
+        return True
 
     async def serve(self, name: str) -> None:
         await self._thread.run(self._save, replace(self._registry, serving=name))
 
     async def drop(self, name: str) -> None:
         def drop() -> None:
+            if name not in self._registry.views:
+                return
             left = {view.name: view for view in self._registry.views.values() if view.name != name}
             self._save(replace(self._registry, views=left))
             self._close_points([(name, kind) for kind in Kind])

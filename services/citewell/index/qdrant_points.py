@@ -7,6 +7,7 @@ import math
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Collection, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -22,7 +23,14 @@ from citewell.index.hybrid import by_words
 from citewell.index.points import SPAN_TERMS, TERMS, Point, Sparse, Vector
 from citewell.index.store import Answers, Changes, ChangesForgottenError, Hit, Kind, Nearest, Page
 from citewell.runtime.deadlines import budget
-from citewell.runtime.errors import CitewellError, DeadlineExceeded, FailedPrecondition, Overloaded, Unavailable
+from citewell.runtime.errors import (
+    CitewellError,
+    DeadlineExceeded,
+    FailedPrecondition,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
 
 ENGINE = "qdrant"
 WRITE_CHUNK, READ_CHUNK = 256, 1000
@@ -47,6 +55,8 @@ async def ask(call: Awaitable[T]) -> T:
     except QdrantException as error:
         raise Overloaded("the store asks to be called less often") from error
     except UnexpectedResponse as error:
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            raise NotFound(f"the store lacks what is asked for: {_words(error)}", reason="UNKNOWN_VIEW") from error
         if error.status_code is not None and 400 <= error.status_code < 500:
             raise FailedPrecondition(f"the store refuses the call: {error.reason_phrase}, {_words(error)}") from error
         raise Unavailable(f"the store does not answer: {error.reason_phrase}", stage="store") from error
@@ -60,6 +70,8 @@ def _meaning(error: Any) -> CitewellError:
         return DeadlineExceeded("the store did not answer in time", stage="store")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Overloaded("the store asks to be called less often")
+    if code is grpc.StatusCode.NOT_FOUND:
+        return NotFound(f"the store lacks what is asked for: {error.details()}", reason="UNKNOWN_VIEW")
     if code in _REFUSALS:
         return FailedPrecondition(f"the store refuses the call: {code.name}, {error.details()}")
     return Unavailable(f"the store does not answer: {code.name}", stage="store")
@@ -75,7 +87,8 @@ _REFUSALS = frozenset(
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )

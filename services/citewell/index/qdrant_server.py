@@ -4,39 +4,31 @@
 <prefix>-<view>-spans     citing contexts
 <prefix>-<view>-changes   the numbered log that copies in memory follow
 <prefix>                  alias of the served view's papers
+
+Any number of processes may create the same view at once. The server creates a collection only once, creation deletes
+nothing, and everything else that it does may be repeated. The last step marks the view as complete; until then it is
+in no registry. A process that opens the store finishes what a crashed one has begun.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from qdrant_client import AsyncQdrantClient, models
 
-from citewell.index.hybrid import MOST_NAMED
-from citewell.index.points import CONTENT, INTEGERS, LEXICAL, PAPER_KEYWORDS, PROFILE, SPAN, SPAN_KEYWORDS
-from citewell.index.qdrant_points import ENGINE, OVERSAMPLING, ChangeLog, QdrantPoints, ask
+from citewell.index.qdrant_layout import CHANGES, ONE_NODE, STRICT, ClusterShape, Layout, collection_name, layouts
+from citewell.index.qdrant_points import ENGINE, ChangeLog, QdrantPoints, ask
 from citewell.index.store import Kind
-from citewell.index.views import Registry, View, is_readable
-from citewell.runtime.errors import FailedPrecondition
+from citewell.index.views import Registry, View, is_readable, require_same
+from citewell.runtime.errors import FailedPrecondition, NotFound
 
 LEAST_SERVER = (1, 17)
 """Earlier servers ignore the conditions under which a write may replace a point."""
 _REGISTRY_SECONDS = 1.0
-_CHANGES = "changes"
-_INTEGERS = (*INTEGERS, "version")
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterShape:
-    """How collections are distributed. Qdrant's default is one shard and one copy."""
-
-    shards: int = 1
-    replicas: int = 1
-    write_consistency: int = 1
-    strict: bool = True
+_COMPLETE = "complete"
 
 
 class QdrantStore:
@@ -49,22 +41,22 @@ class QdrantStore:
         connect: Callable[[], AsyncQdrantClient],
         *,
         prefix: str = "citewell",
-        shape: ClusterShape = ClusterShape(),  # frozen
+        shape: ClusterShape = ONE_NODE,
         exact: bool = False,
+        api_key: str = "",
     ) -> None:
-        self._connect, self._prefix, self._exact = connect, prefix, exact
-        self._shape = shape or ClusterShape()
+        """`api_key` is what the server needs to fetch snapshots from itself."""
+        self._connect, self._prefix, self._exact, self._api_key = connect, prefix, exact, api_key
+        self._shape = shape
         self._registry, self._registry_read = Registry(), float("-inf")
         self._logs: dict[View, ChangeLog] = {}
 
     async def open(self) -> None:
         self._client = self._connect()
-        version = (await ask(self._client.info())).version
-        if tuple(int(part) for part in version.split(".")[:2]) < LEAST_SERVER:
-            least = ".".join(map(str, LEAST_SERVER))
-            raise FailedPrecondition(
-                f"Qdrant {version} is too old, {least} or later is needed", reason="OLD_STORE", stored=version
-            )
+        _require_version((await ask(self._client.info())).version)
+        for view, metadata in await self._views():
+            if not metadata.get(_COMPLETE):
+                await self.create(view)
         await self._read_registry()
 
     async def close(self) -> None:
@@ -73,81 +65,94 @@ class QdrantStore:
     async def check(self) -> None:
         await self._read_registry()
 
-    async def registry(self) -> Registry:
+    async def registry(self, *, fresh: bool = False) -> Registry:
         """Other processes create and serve views too, so the registry is read again after a second."""
-        if time.monotonic() - self._registry_read > _REGISTRY_SECONDS:
+        if fresh or time.monotonic() - self._registry_read > _REGISTRY_SECONDS:
             await self._read_registry()
         return self._registry
 
     async def _read_registry(self) -> None:
-        served = {alias.collection_name for alias in (await ask(self._client.get_aliases())).aliases
-                  if alias.alias_name == self._prefix}  # fmt: skip
-        views, serving = {}, ""
+        aliases = (await ask(self._client.get_aliases())).aliases
+        served = {alias.collection_name for alias in aliases if alias.alias_name == self._prefix}
+        views = [view for view, metadata in await self._views() if metadata.get(_COMPLETE)]
+        serving = next((view.name for view in views if self.collection(view.name, Kind.PAPERS.value) in served), "")
+        self._registry, self._registry_read = Registry({view.name: view for view in views}, serving), time.monotonic()
+
+    async def _views(self) -> list[tuple[View, dict[str, Any]]]:
+        """The views of this prefix, incomplete ones too, with the metadata of their papers."""
+        views = []
         for listed in (await ask(self._client.get_collections())).collections:
-            if listed.name.startswith(f"{self._prefix}-") and listed.name.endswith(f"-{Kind.PAPERS.value}"):
-                told = (await ask(self._client.get_collection(listed.name))).config.metadata or {}
-                if "schema_version" not in told:
-                    continue  # being created by another process
-                if not is_readable(told["schema_version"]):
-                    continue  # `create` replaces it
-                view = View(**{property_.name: told[property_.name] for property_ in fields(View)})
-                if listed.name != self.collection(view.name, Kind.PAPERS.value):
-                    continue  # belongs to another prefix that begins with this one
-                views[view.name] = view
-                serving = view.name if listed.name in served else serving
-        self._registry, self._registry_read = Registry(views, serving), time.monotonic()
+            if not listed.name.startswith(f"{self._prefix}-"):
+                continue
+            told = await self._metadata(listed.name)
+            if not told or "schema_version" not in told or not is_readable(told["schema_version"]):
+                continue
+            view = _view(told)
+            if listed.name == self.collection(view.name, Kind.PAPERS.value):  # else it is of a longer prefix
+                views.append((view, told))
+        return views
 
-    async def create(self, view: View) -> None:
-        # Papers last: they define the view, so a crash before this point leaves no view.
-        await self._create(view, _CHANGES, {}, integers=("number",))
-        on_disk = {"size": view.dimension, "distance": models.Distance.COSINE, "on_disk": True}
-        no_graph = models.HnswConfigDiff(m=0)
-        spans = models.VectorParams(**on_disk, hnsw_config=no_graph, quantization_config=_int8(in_memory=False))
-        await self._create(view, Kind.SPANS.value, {SPAN: spans}, SPAN_KEYWORDS, _INTEGERS)
-        papers = {
-            PROFILE: models.VectorParams(
-                size=view.dimension, distance=models.Distance.COSINE, quantization_config=_int8(in_memory=True)
-            ),
-            CONTENT: models.VectorParams(**on_disk, hnsw_config=no_graph),
-        }
-        await self._create(view, Kind.PAPERS.value, papers, PAPER_KEYWORDS, _INTEGERS, metadata=asdict(view))
+    async def _metadata(self, name: str) -> dict[str, Any] | None:
+        """A collection's metadata. None if there is no such collection."""
+        try:
+            return dict((await ask(self._client.get_collection(name))).config.metadata or {})
+        except NotFound:
+            return None
+
+    async def create(self, view: View) -> bool:
+        """True if this call created the view. FailedPrecondition if it exists with other properties."""
+        created = [await self._create(view, layout) for layout in layouts(view)]
+        for layout in layouts(view):
+            await self._complete(self.collection(view.name, layout.part), layout)
+        papers = self.collection(view.name, Kind.PAPERS.value)
+        await ask(self._client.update_collection(papers, metadata={_COMPLETE: True}))
         await self._read_registry()
+        return created[-1]
 
-    async def _create(
-        self,
-        view: View,
-        part: str,
-        vectors: dict[str, models.VectorParams],
-        keywords: tuple[str, ...] = (),
-        integers: tuple[str, ...] = (),
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        name = self.collection(view.name, part)
-        await ask(self._client.delete_collection(name))  # left by a crash
-        sparse = {LEXICAL: models.SparseVectorParams()} if part == Kind.PAPERS.value else {}
-        await ask(
-            self._client.create_collection(
-                name,
-                vectors_config=vectors,
-                sparse_vectors_config=sparse,
-                shard_number=1 if part == _CHANGES else self._shape.shards,
-                replication_factor=self._shape.replicas,
-                write_consistency_factor=self._shape.write_consistency,
-                strict_mode_config=_STRICT if self._shape.strict else None,
-                on_disk_payload=True,
-                metadata=metadata,
-            )
+    async def _create(self, view: View, layout: Layout) -> bool:
+        name = self.collection(view.name, layout.part)
+        creating = self._client.create_collection(
+            name,
+            vectors_config=layout.vectors,
+            sparse_vectors_config=layout.sparse,
+            shard_number=1 if layout.one_shard else self._shape.shards,
+            replication_factor=self._shape.replicas,
+            write_consistency_factor=self._shape.write_consistency,
+            strict_mode_config=STRICT if self._shape.strict else None,
+            on_disk_payload=True,
+            metadata=asdict(view),
         )
-        for field_name, schema in (
-            *((keyword, models.PayloadSchemaType.KEYWORD) for keyword in keywords),
-            *((integer, models.PayloadSchemaType.INTEGER) for integer in integers),
-        ):
-            await ask(self._client.create_payload_index(name, field_name, schema))
+        try:
+            return await ask(creating)
+        except FailedPrecondition:
+            told = await self._metadata(name)
+            if told is None:  # refused for another reason
+                raise
+        if told.get("schema_version", view.schema_version) != view.schema_version:
+            raise FailedPrecondition(
+                f"collection {name!r} holds schema version {told['schema_version']}, not {view.schema_version}: "
+                "delete it, or set another CITEWELL_INDEX__QDRANT__PREFIX",
+                reason="SCHEMA_MISMATCH",
+                stored=told["schema_version"],
+                given=view.schema_version,
+            )
+        if "name" in told:  # collections of spans and changes had no metadata before 2026-11
+            require_same(_view(told), view)
+        return False
+
+    async def _complete(self, name: str, layout: Layout) -> None:
+        """Creates the missing payload indexes, and sets the limits of strict mode."""
+        schema = (await ask(self._client.get_collection(name))).payload_schema
+        for field, type_ in layout.indexes.items():
+            if field not in schema:
+                await ask(self._client.create_payload_index(name, field, type_))
+        if self._shape.strict:
+            await ask(self._client.update_collection(name, strict_mode_config=STRICT))
 
     async def serve(self, name: str) -> None:
         """One request replaces the alias, so that a search always finds exactly one serving view."""
         operations: list[Any] = []
-        if (await self.registry()).serving:
+        if (await self.registry(fresh=True)).serving:
             operations.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self._prefix)))
         alias = models.CreateAlias(collection_name=self.collection(name, Kind.PAPERS.value), alias_name=self._prefix)
         operations.append(models.CreateAliasOperation(create_alias=alias))
@@ -155,13 +160,13 @@ class QdrantStore:
         await self._read_registry()
 
     async def drop(self, name: str) -> None:
-        for part in (Kind.PAPERS.value, Kind.SPANS.value, _CHANGES):
+        for part in (Kind.PAPERS.value, Kind.SPANS.value, CHANGES):
             await ask(self._client.delete_collection(self.collection(name, part)))
         await self._read_registry()
 
     def points(self, view: View, kind: Kind) -> QdrantPoints:
         if view not in self._logs:
-            self._logs[view] = ChangeLog(self._client, self.collection(view.name, _CHANGES))
+            self._logs[view] = ChangeLog(self._client, self.collection(view.name, CHANGES))
         return QdrantPoints(
             self._client, self.collection(view.name, kind.value), kind, self._logs[view], exact=self._exact
         )
@@ -171,7 +176,7 @@ class QdrantStore:
         return 0
 
     def collection(self, view: str, part: str) -> str:
-        return f"{self._prefix}-{view}-{part}"
+        return collection_name(self._prefix, view, part)
 
     async def snapshot(self, view: View) -> dict[str, str]:
         """A snapshot of each of the view's collections on the server: collection → snapshot's name.
@@ -180,7 +185,7 @@ class QdrantStore:
         never miss one. In a cluster every node keeps the snapshots of its own shards.
         """
         taken = {}
-        for part in (_CHANGES, Kind.SPANS.value, Kind.PAPERS.value):
+        for part in (CHANGES, Kind.SPANS.value, Kind.PAPERS.value):
             name = self.collection(view.name, part)
             described = await ask(self._client.create_snapshot(name, wait=True))
             assert described is not None
@@ -194,27 +199,26 @@ class QdrantStore:
         """
         for name, location in locations.items():
             await ask(
-                self._client.recover_snapshot(name, location, priority=models.SnapshotPriority.SNAPSHOT, wait=True)
+                self._client.recover_snapshot(
+                    name,
+                    location,
+                    api_key=self._api_key or None,
+                    priority=models.SnapshotPriority.SNAPSHOT,
+                    wait=True,
+                )
             )
         self._logs.clear()
         await self._read_registry()
 
 
-def _int8(*, in_memory: bool) -> models.ScalarQuantization:
-    config = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=in_memory)
-    return models.ScalarQuantization(scalar=config)
+def _view(metadata: dict[str, Any]) -> View:
+    return View(**{property_.name: metadata[property_.name] for property_ in fields(View)})
 
 
-_STRICT = models.StrictModeConfig(
-    enabled=True,
-    # Twice the largest search and what is added to see ties at its end; searches by words ask for no more either.
-    max_query_limit=MOST_NAMED,
-    unindexed_filtering_retrieve=False,
-    unindexed_filtering_update=False,
-    search_max_oversampling=OVERSAMPLING,
-    search_allow_exact=True,
-    upsert_max_batchsize=1_000,
-    filter_max_conditions=20,
-    condition_max_size=10_000,
-)
-"""Limits that citewell's own requests never reach; they stop mistakes."""
+def _require_version(version: str) -> None:
+    """Raises FailedPrecondition for a server that is too old. Versions like 1.18.0-dev are read as well."""
+    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_SERVER:
+        least = ".".join(map(str, LEAST_SERVER))
+        raise FailedPrecondition(
+            f"Qdrant {version} is too old, {least} or later is needed", reason="OLD_STORE", stored=version
+        )

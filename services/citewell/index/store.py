@@ -62,6 +62,8 @@ class Answers:
     hits: list[list[Hit]]
     engine: str
     exact: bool
+    ties_in_order: bool = False
+    """Whether the engine orders ties by key, also across the limit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +119,7 @@ class Points(Protocol):
 
 
 class Store(Protocol):
-    """Views and their points. Views are created, served and dropped by one caller at a time."""
+    """Views and their points. Within a process, views are created, served and dropped by one caller at a time."""
 
     engine: str
 
@@ -129,13 +131,16 @@ class Store(Protocol):
     async def check(self) -> None:
         """Raises when the store could not answer now."""
 
-    async def registry(self) -> Registry: ...
+    async def registry(self, *, fresh: bool = False) -> Registry:
+        """The views. What other processes changed within the last second may be missing unless `fresh` is set."""
 
-    async def create(self, view: View) -> None: ...
+    async def create(self, view: View) -> bool:
+        """Creates a view. False if another process has created the same one meanwhile."""
 
     async def serve(self, name: str) -> None: ...
 
-    async def drop(self, name: str) -> None: ...
+    async def drop(self, name: str) -> None:
+        """Drops a view, and what a crash has left of one. Does nothing if there is none."""
 
     def points(self, view: View, kind: Kind) -> Points: ...
 

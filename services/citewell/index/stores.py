@@ -47,9 +47,11 @@ def qdrant_store(settings: IndexSettings) -> QdrantStore:
     # Imported here because the client is slow to import and the embedded store does not need it.
     from qdrant_client import AsyncQdrantClient
 
-    from citewell.index.qdrant_server import ClusterShape, QdrantStore
+    from citewell.index.qdrant_layout import ClusterShape
+    from citewell.index.qdrant_server import QdrantStore
 
     told = settings.qdrant
+    api_key = told.api_key.get_secret_value()
 
     def connect() -> AsyncQdrantClient:
         return AsyncQdrantClient(
@@ -58,9 +60,9 @@ def qdrant_store(settings: IndexSettings) -> QdrantStore:
             prefer_grpc=True,
             timeout=_LONGEST_CALL,  # the client's own limit; `ask` ends each call at its caller's deadline
             grpc_options=_GRPC_OPTIONS,
-            api_key=told.api_key.get_secret_value() or None,
+            api_key=api_key or None,
             check_compatibility=False,  # the store checks the version itself
         )
 
     shape = ClusterShape(told.shards, told.replicas, told.write_consistency, told.strict)
-    return QdrantStore(connect, prefix=told.prefix, shape=shape, exact=told.exact)
+    return QdrantStore(connect, prefix=told.prefix, shape=shape, exact=told.exact, api_key=api_key)
