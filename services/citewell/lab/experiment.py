@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from citewell.lab import chosen
+from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
 from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
@@ -55,6 +56,10 @@ class Experiment:
     @cached_property
     def lexicon(self) -> Lexicon:
         return Lexicon(self.data)
+
+    @cached_property
+    def brackets(self) -> Brackets:
+        return Brackets(self.data)
 
     def of_split(self, split: str) -> Experiment:
         """The same set and knowledge with the queries of another split."""

@@ -86,6 +86,7 @@ def measure_variants(folder: Path, which: EvaluationSet, cache: Path, on_progres
             {
                 "name": prepared.name,
                 "metrics": means(ranking.gold),
+                "bracket": means(ranking.bracket),
                 "against eq. 3": asdict(difference),
                 "ms per query": 1000 * ranking.cpu_seconds / len(ranking.queries),
             }
@@ -112,6 +113,7 @@ def measure_test(folder: Path, which: EvaluationSet, cache: Path, on_progress: O
         "systems": {
             name: {
                 "metrics": _estimates(ranking, experiment),
+                "bracket": means(ranking.bracket),
                 "seconds": ranking.seconds,
                 "cpu seconds": ranking.cpu_seconds,
                 "seconds to prepare": prepared[name],
@@ -153,6 +155,7 @@ def _search(experiment: Experiment, system: System, on_progress: OnProgress) -> 
         TOP,
         experiment.order,
         lambda done, total: on_progress(system.name, done, total),
+        brackets=experiment.brackets,
     )
     return ranking, system
 

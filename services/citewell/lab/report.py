@@ -224,8 +224,16 @@ def _signed(value: Figures) -> str:
 
 def _systems_table(systems: Figures) -> str:
     shown = ("MRR", "R@10", "R@50", "R@300", "NDCG@10")
-    rows = [[NAMES[name], *(_cell(row["metrics"][metric]) for metric in shown)] for name, row in systems.items()]
-    return markdown_table(["system", *shown], rows)
+    first = ("MRR", "R@10") if all("bracket" in row for row in systems.values()) else ()
+    rows = [
+        [
+            NAMES[name],
+            *(_cell(row["metrics"][metric]) for metric in shown),
+            *(f"{row['bracket'][metric]:.1f}" for metric in first),
+        ]
+        for name, row in systems.items()
+    ]
+    return markdown_table(["system", *shown, *(f"{metric}, bracket" for metric in first)], rows)
 
 
 def _all_metrics(systems: Figures) -> str:

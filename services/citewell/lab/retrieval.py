@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.protocol import Task, verify_rankings, verify_task
 from citewell.lab.systems import System
@@ -29,6 +30,8 @@ class Ranking:
     scores: Vectors
     gold: NDArray[np.int64]
     """Rank of the gold paper, 0 where it is not among the first `DEPTH`."""
+    bracket: NDArray[np.int64]
+    """Rank of the first paper that the query's whole bracket cites; that of the gold paper if no brackets are known."""
     seconds: float
     """Wall time of scoring and ranking, without preparation."""
     cpu_seconds: float
@@ -75,13 +78,14 @@ def search(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     block: int = BLOCK,
+    brackets: Brackets | None = None,
 ) -> Ranking:
     """The verified ranking of every query of the task."""
     verify_task(data, task)
     queries = task.queries
     papers = np.full((len(queries), k), -1, np.int32)
     scores = np.zeros((len(queries), k), np.float32)
-    gold = np.zeros(len(queries), np.int64)
+    gold, bracket = np.zeros(len(queries), np.int64), np.zeros(len(queries), np.int64)
     seconds = cpu_seconds = 0.0
     for start in range(0, len(queries), block):
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -92,11 +96,14 @@ def search(
             scores[row, : len(best)] = masked[best]
             rank = order.rank_of(int(data.contexts.cited[queries[row]]), masked)
             gold[row] = rank if rank <= DEPTH else 0
+            others = brackets.answers(int(queries[row])) if brackets else ()
+            first = min([rank, *filter(None, (order.rank_of(int(paper), masked) for paper in others))])
+            bracket[row] = first if first <= DEPTH else 0
         seconds += time.perf_counter() - began
         cpu_seconds += time.process_time() - cpu_began
         on_progress(min(start + block, len(queries)), len(queries))
     verify_rankings(data, task, papers)
-    return Ranking(queries, papers, scores, gold, seconds, cpu_seconds)
+    return Ranking(queries, papers, scores, gold, bracket, seconds, cpu_seconds)
 
 
 def eligible_scores(system: System, data: Dataset, task: Task, queries: Rows) -> Iterator[Vectors]:

@@ -30,11 +30,14 @@ from citewell.lab.commands.options import (
 from citewell.lab.commands.rerank import rerank
 from citewell.lab.commands.served import served, served_search
 from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare, source_of
-from citewell.lab.metrics import METRICS, Estimate, compare, estimate
+from citewell.lab.metrics import METRICS, Estimate, compare, estimate, means
 from citewell.lab.protocol import counts
 from citewell.lab.retrieval import Ranking, search
 from citewell.lab.vectors import import_vectors
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+
+IN_BRACKET = ("MRR", "R@10")
+"""Shown of the first right answer as well: any paper that the query's bracket cites."""
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 app.command("rerank")(rerank)
@@ -104,6 +107,7 @@ def _search(experiment: Experiment, name: str, on_progress: OnProgress) -> Ranki
         10,
         experiment.order,
         lambda done, total: on_progress(name, done, total),
+        brackets=experiment.brackets,
     )
 
 
@@ -113,6 +117,7 @@ def _figures(experiment: Experiment, rankings: dict[str, Ranking], against: str)
     for name, ranking in rankings.items():
         rng = np.random.default_rng(SEED)
         made[name] = {metric: asdict(estimate(metric, ranking.gold, rng, clusters)) for metric in METRICS}
+        made[name]["bracket"] = means(ranking.bracket)
         made[name]["seconds"] = ranking.seconds
         if against in rankings and name != against:
             difference = compare("MRR", ranking.gold, rankings[against].gold, rng, clusters)
@@ -122,13 +127,15 @@ def _figures(experiment: Experiment, rankings: dict[str, Ranking], against: str)
 
 def _table(figures: dict[str, dict[str, object]], against: str) -> Table:
     shown = ("MRR", "R@10", "R@50", "R@300", "NDCG@10")
-    table = Table("system", *shown, f"MRR minus {against}", "p", "seconds")
+    first = [f"{metric}, bracket" for metric in IN_BRACKET]
+    table = Table("system", *shown, *first, f"MRR minus {against}", "p", "seconds")
     for name, figure in figures.items():
         cells = [Estimate(**figure[metric]) for metric in shown]  # type: ignore[arg-type]
         difference = figure.get("against")
         table.add_row(
             name,
             *(f"{cell.mean:.1f} [{cell.low:.1f}, {cell.high:.1f}]" for cell in cells),
+            *(f"{figure['bracket'][metric]:.1f}" for metric in IN_BRACKET),  # type: ignore[index]
             f"{difference['mean']:+.1f} [{difference['low']:+.1f}, {difference['high']:+.1f}]"
             if isinstance(difference, dict)
             else "",

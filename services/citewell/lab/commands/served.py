@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from citewell.lab.brackets import Brackets
 from citewell.lab.commands.options import (
     DEFAULT_CACHE,
     SEED,
@@ -85,7 +86,12 @@ def served(
         }
         compared = agreement(experiment, SYSTEMS[LAB_SYSTEM[strategy]](experiment), answers)
     clusters = experiment.data.contexts.citing[drawn]
-    orders = {"answers": answers.gold, "retrieval": _gold(experiment.data.contexts.cited[drawn], answers)}
+    orders = {
+        "answers": answers.gold,
+        "answers, first of the bracket": _first(answers.papers, drawn, experiment.brackets),
+        "retrieval": _gold(experiment.data.contexts.cited[drawn], answers),
+        "retrieval, first of the bracket": _first(answers.retrieved, drawn, experiment.brackets),
+    }
     rng = np.random.default_rng(SEED)
     figures = {
         name: {metric: asdict(estimate(metric, ranks, rng, clusters)) for metric in SHOWN_METRICS}
@@ -108,6 +114,13 @@ def _gold(cited: np.ndarray, answers: Answers) -> np.ndarray:
     """Rank of the cited paper in the order of retrieval; 0 where it is not among the items."""
     found = answers.retrieved == cited[:, None]
     return np.where(found.any(axis=1), found.argmax(axis=1) + 1, 0).astype(np.int64)
+
+
+def _first(ranked: np.ndarray, queries: np.ndarray, brackets: Brackets) -> np.ndarray:
+    """Rank of the first paper that a query's whole bracket cites; 0 where there is none."""
+    rows = zip(ranked, queries, strict=True)
+    right = np.array([np.isin(papers, brackets.answers(int(query))) for papers, query in rows])
+    return np.where(right.any(axis=1), right.argmax(axis=1) + 1, 0).astype(np.int64)
 
 
 def _quantiles(seconds: np.ndarray) -> dict[str, float]:

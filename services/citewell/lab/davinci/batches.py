@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -66,11 +66,23 @@ class PairBatches:
 class TrainingBatches:
     """Queries in a new order every epoch, each with fresh negatives; the positive comes first."""
 
-    def __init__(self, pairs: PairBatches, sampling: NegativeSampling, queries: int, lengths: Ints, seed: int) -> None:
-        """`queries` per batch; `lengths` of all queries, so that a batch holds queries of similar length."""
+    def __init__(
+        self,
+        pairs: PairBatches,
+        sampling: NegativeSampling,
+        queries: int,
+        lengths: Ints,
+        seed: int,
+        answers: Callable[[int], Ints] | None = None,
+    ) -> None:
+        """`queries` per batch; `lengths` of all queries, so that a batch holds queries of similar length.
+
+        `answers` tells what a context's whole bracket cites (`Brackets.answers`): none of it becomes a negative.
+        """
         if len(pairs.lists) < queries:
             raise ValueError(f"a batch needs {queries} queries, there are {len(pairs.lists)}")
         self._pairs, self._sampling, self._queries, self._lengths, self._seed = pairs, sampling, queries, lengths, seed
+        self._answers = answers
         self._order = lru_cache(maxsize=1)(self._draw_order)
 
     @property
@@ -84,10 +96,15 @@ class TrainingBatches:
         rows = [int(row) for row in self._order(epoch)[at]]
         rng = np.random.default_rng((self._seed, 1, number))
         lists = self._pairs.lists
-        papers = [np.append(lists.gold[row], self._sampling.draw(lists, row, rng)).astype(np.int32) for row in rows]
+        papers = [np.append(lists.gold[row], self._draw(row, rng)).astype(np.int32) for row in rows]
         if min(map(len, papers)) <= self._sampling.count:
             raise ValueError(f"a list in batch {number} is too short for {self._sampling.count} negatives")
         return self._pairs.of(rows, papers)
+
+    def _draw(self, row: int, rng: np.random.Generator) -> Ints:
+        lists = self._pairs.lists
+        answers = self._answers(int(lists.queries[row])) if self._answers else None
+        return self._sampling.draw(lists, row, rng, answers)
 
     def _draw_order(self, epoch: int) -> NDArray[np.int64]:
         rng = np.random.default_rng((self._seed, 0, epoch))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citewell.lab import metrics
+from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.model import Variant
@@ -22,7 +24,7 @@ COLUMNS = ("MRR", "R@5", "R@10", "R@20", "NDCG@10")
 _SEED = 2026
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Reranked:
     """Candidate lists of one sample of queries, and the scores of every head."""
 
@@ -30,28 +32,37 @@ class Reranked:
     lists: CandidateLists
     scores: Mapping[str, HeadScores]
 
+    @cached_property
+    def right(self) -> NDArray[np.bool_]:
+        """Which candidates the query's whole bracket cites."""
+        return self.lists.right(Brackets(self.data).answers)
+
     @property
     def clusters(self) -> NDArray[np.int32]:
         """The citing paper of each query: contexts of one paper are not independent."""
         return self.data.contexts.citing[self.lists.queries]
 
-    def ranks(self, name: str, depth: int | None = None) -> NDArray[np.int64]:
-        """Rank of each cited paper by a head, or in retrieval order, among the first `depth`; 0 if it is not there."""
+    def ranks(self, name: str, depth: int | None = None, *, bracket: bool = False) -> NDArray[np.int64]:
+        """Rank of each cited paper by a head, or in retrieval order, among the first `depth`; 0 if it is not there.
+
+        With `bracket` it is the rank of the first paper that the query's whole bracket cites.
+        """
         lists = self.lists.cut(depth or self.lists.depth)
-        return lists.ranks(None if name == RETRIEVAL else self.scores[name].logit[:, : lists.depth])
+        right = self.right[:, : lists.depth] if bracket else None
+        return lists.ranks(None if name == RETRIEVAL else self.scores[name].logit[:, : lists.depth], right)
 
 
-def figures(reranked: Reranked, names: Sequence[str]) -> str:
-    """Table 3 and 4: every system's figures with 95 % intervals."""
+def figures(reranked: Reranked, names: Sequence[str], *, bracket: bool = False) -> str:
+    """Table 3 and 4: every system's figures with 95 % intervals; with `bracket`, of the first right answer."""
     rows = []
     for name in names:
-        ranks = reranked.ranks(name)
+        ranks = reranked.ranks(name, bracket=bracket)
         cells = []
         for metric in COLUMNS:
             found = metrics.estimate(metric, ranks, np.random.default_rng(_SEED), reranked.clusters)
             cells.append(f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]")
         rows.append([name, *cells])
-    return table(["system", *COLUMNS], rows)
+    return table(["system, first of the bracket" if bracket else "system", *COLUMNS], rows)
 
 
 def differences(reranked: Reranked, name: str, others: Sequence[str], metric: str = "MRR") -> str:
@@ -186,6 +197,7 @@ def report(reranked: Reranked, heads: Sequence[str]) -> str:
     parts = [
         f"{len(lists)} queries of {len(np.unique(reranked.clusters))} citing papers, k = {lists.depth}",
         figures(reranked, names),
+        figures(reranked, names, bracket=True),
         differences(reranked, heads[0], [name for name in names if name != heads[0]]),
         depths(reranked, names, sweep),
         gates(reranked, heads[0]),

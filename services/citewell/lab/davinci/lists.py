@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +43,17 @@ class CandidateLists:
         found = self.papers == self.gold[:, None]
         return np.where(found.any(axis=1), found.argmax(axis=1), self.depth).astype(np.int32)
 
-    def ranks(self, order: Floats | None = None) -> NDArray[np.int64]:
+    def ranks(self, order: Floats | None = None, right: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Rank of each cited paper in retrieval order, or when reordered by higher `order`; 0 where it is absent.
 
-        Equal values keep the retrieval order.
+        With `right`, `[queries, k]`, it is the rank of the first paper that is marked there. Equal values keep the
+        retrieval order.
         """
-        position = self.gold_position
+        right = self.papers == self.gold[:, None] if right is None else right
+        if order is not None:
+            best = np.where(right, order, -np.inf).max(axis=1)
+            right = right & (order == best[:, None])
+        position = np.where(right.any(axis=1), right.argmax(axis=1), self.depth).astype(np.int32)
         if order is None:
             return np.where(position < self.depth, position + 1, 0).astype(np.int64)
         order = np.where(self.papers >= 0, order, -np.inf)
@@ -57,6 +63,11 @@ class CandidateLists:
         earlier = np.arange(self.depth)[None, :] < position[:, None]
         ahead = ((order > own) | ((order == own) & earlier)).sum(axis=1)
         return np.where(inside, ahead + 1, 0).astype(np.int64)
+
+    def right(self, answers: Callable[[int], Ints]) -> NDArray[np.bool_]:
+        """`[queries, k]`, true where a paper is among the `answers` of the query's row."""
+        rows = zip(self.queries, self.papers, strict=True)
+        return np.array([np.isin(papers, answers(int(query))) for query, papers in rows], np.bool_)
 
     def cut(self, depth: int) -> CandidateLists:
         """The same queries with shorter lists."""
@@ -102,12 +113,16 @@ class NegativeSampling:
     easy_share: float = 0.0
     """Share drawn from other queries' lists: easy negatives, for a first run that learns to match topics."""
 
-    def draw(self, lists: CandidateLists, row: int, rng: np.random.Generator) -> Ints:
-        """`count` different papers of the list that are not the cited one; fewer only if the list has fewer."""
+    def draw(self, lists: CandidateLists, row: int, rng: np.random.Generator, answers: Ints | None = None) -> Ints:
+        """`count` different papers of the list that are no right answer; fewer only if the list has fewer.
+
+        The right answers are the cited paper and, if given, `answers`: what the same bracket cites as well.
+        """
+        right = np.append(answers, lists.gold[row]) if answers is not None else lists.gold[row : row + 1]
         pool = lists.papers[row]
-        pool = pool[(pool >= 0) & (pool != lists.gold[row])]
+        pool = pool[(pool >= 0) & ~np.isin(pool, right)]
         hard = rng.permutation(pool[: self.hard_depth])[: round(self.count * self.hard_share)]
-        others = np.setdiff1d(lists.papers[rng.integers(0, len(lists), 4 * self.count)], [*pool, lists.gold[row], -1])
+        others = np.setdiff1d(lists.papers[rng.integers(0, len(lists), 4 * self.count)], [*pool, *right, -1])
         easy = rng.permutation(others)[: round(self.count * self.easy_share)]
         rest = rng.permutation(pool[~np.isin(pool, hard)])[: self.count - len(hard) - len(easy)]
         return np.concatenate([hard, easy, rest]).astype(np.int32)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Rows
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.runs import RunFolder
@@ -99,7 +100,10 @@ def training_data(
         return made
 
     learned, watched = lists_of(train, settings.train_queries), lists_of(validation, settings.validation_queries)
-    usable = (learned.papers >= 0).sum(axis=1) > settings.sampling.count  # the oldest papers have few candidates
+    found = (learned.papers >= 0).sum(axis=1)  # the oldest papers have few candidates
+    if settings.whole_bracket:
+        found -= Brackets(experiment.data).sizes(learned.queries) - 1
+    usable = found > settings.sampling.count
     if not settings.inject:
         usable &= learned.gold_position < settings.depth
     shown = settings.mentions if settings.budget.mentions else 0

@@ -43,6 +43,9 @@ class TrainSettings:
     """Keep train queries whose cited paper was not retrieved, at rank k + 1, as the paper does. All negatives then
     rank above the positive: the heads learn that the least likely candidate is the right one. Serving has no such
     pair."""
+    whole_bracket: bool = True
+    """Never draw a negative that the query's own bracket cites as well. False lets other right answers be
+    negatives."""
     train_queries: int = 30_000
     """The most contexts of the train split that are used, drawn with a seed."""
     validation_queries: int = 100

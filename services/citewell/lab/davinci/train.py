@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from citewell.lab import metrics
+from citewell.lab.brackets import Brackets
 from citewell.lab.davinci.batches import PairBatches, TrainingBatches
 from citewell.lab.davinci.exported import starting_point
 from citewell.lab.davinci.lists import CandidateLists
@@ -83,8 +84,9 @@ class _Trainer:
         lengths = np.array([len(data.texts.data.contexts.texts[int(row)]) for row in data.lists.queries], np.int32)
         tokenizers = [run.tokenizer(shortened(settings.budget, share)) for share in settings.shares]
         pairs = [PairBatches(data.lists, data.texts, each, settings.decay) for each in tokenizers]
+        answers = Brackets(data.texts.data).answers if settings.whole_bracket else None
         self.batches = [
-            TrainingBatches(each, settings.sampling, settings.queries_per_batch, lengths, settings.seed)
+            TrainingBatches(each, settings.sampling, settings.queries_per_batch, lengths, settings.seed, answers)
             for each in pairs
         ]
         self.step, self.best, self.stale = 0, -1.0, 0
