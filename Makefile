@@ -13,7 +13,7 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults repro report lock settings-page clean
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults fuzz repro report lock settings-page clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ faults: setup-dev ## Run the long fault suite; its measurements go to .cache/*-f
 # Side by side: the first mostly waits for outages to end, the second computes.
 servers-faults: ; $(FAULTS) --junitxml=.cache/$@.xml tests/faults --ignore=$(HISTORIES)
 ledger-faults: ; $(FAULTS) --junitxml=.cache/$@.xml $(HISTORIES)
+
+fuzz: setup-dev ## Read drafts after a million random edits; what it took goes to .cache/fuzz.xml
+	$(BIN)/python -m pytest --long tests/unit/test_edited_drafts.py --junitxml=.cache/fuzz.xml
 
 repro: setup-dev ## Measure published and own figures again (needs CITEWELL_DATA)
 	$(BIN)/python -m pytest tests/repro -m data

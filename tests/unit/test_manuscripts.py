@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citewell.manuscripts.applying import Choice, apply_choices
 from citewell.manuscripts.bibliography import DraftKeys, new_keys, read_bibtex, to_bibtex, to_csl
 from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
 from citewell.manuscripts.flow import Source
@@ -110,6 +111,43 @@ def test_markdown_places_title_and_abstract() -> None:
     draft = read_files(sources)
     assert at(draft, sources) == ["[@knuth1968; see @gone, p. 3]", "[@?]", "[?]"]
     assert (draft.title, draft.abstract) == ("A draft", "We parse.")
+
+
+def test_a_place_in_a_table_row_or_in_a_file_included_twice_is_one_place() -> None:
+    table = "| A | B [@?] |\n|---|---|\n| x | [?] |\n"
+    assert len(read_text(table, Format.MARKDOWN).places) == 2
+    twice = {"a.tex": rb"\begin{document}\input{b} and \input{b}\end{document}", "b.tex": b"Some text [?]."}
+    assert len(read_files(twice, "a.tex").places) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (r"\cite[see][p. 3]{a, ?}", r"\cite[see][p. 3]{a, new}"),
+        (r"\cite x", r"\cite{a, new}"),
+        (r"\cite", r"\cite{a, new}"),
+        (r"\citep*{x{y}}", r"\citep*{a, new}"),
+    ],
+)
+def test_a_choice_goes_into_any_form_of_the_command(place: str, expected: str) -> None:
+    written = apply_choices({"a.tex": f"So {place} it is."}, [Choice("a.tex", 3, len(place), ("a",), "new")])
+    assert written == {"a.tex": f"So {expected} it is."}
+
+
+def test_markdown_places_are_right_behind_every_kind_of_line_end() -> None:
+    text = "---\rtitle: A\r---\rOne\u2028two [?].\x0b\r\n\r\nThree [@?].\u2029\n\nFour [@].\n"
+    draft = read_text(text, Format.MARKDOWN)
+    assert [text[one.citation.offset :][: one.citation.length] for one in draft.places] == ["[?]", "[@?]", "[@]"]
+
+
+def test_an_archive_with_damaged_contents_is_refused() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("draft.tex", "text " * 1000)
+    damaged = bytearray(packed.getvalue())
+    damaged[45:50] = b"\xff" * 5  # inside the compressed text
+    with pytest.raises(UnreadableDraft, match="no archive that can be read"):
+        read_files({"draft.zip": bytes(damaged)})
 
 
 def test_front_matter_that_is_no_yaml_is_told() -> None:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 BIBLIOGRAPHY = "citewell"
 """Name of the bibliography that holds the chosen entries."""
+_COMMAND = re.compile(r"\\[a-zA-Z]+\*?")
 _LATEX_BIBLIOGRAPHY = re.compile(r"\\bibliography\{([^}]*)\}")
 _LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{[^}]*\}")
 
@@ -40,10 +41,22 @@ def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[s
 def _cited(place: str, keys: list[str], suffix: str) -> str:
     if place.startswith("\\"):
         # The command with its notes stays; the last group holds the keys.
-        return place[: place.rindex("{")] + "{" + ", ".join(keys) + "}"
+        return place[: _start_of_keys(place)] + "{" + ", ".join(keys) + "}"
     if suffix in (".tex", ".ltx"):
         return "\\cite{" + ", ".join(keys) + "}"
     return "[" + "; ".join(f"@{key}" for key in keys) + "]"
+
+
+def _start_of_keys(command: str) -> int:
+    """Where the last group of a citation command begins; the end of its name if it has none ("\\cite x")."""
+    depth = 0
+    if command.endswith("}"):
+        for at in range(len(command) - 1, -1, -1):
+            depth += {"}": 1, "{": -1}.get(command[at], 0)
+            if depth == 0:
+                return at
+    name = _COMMAND.match(command)
+    return name.end() if name else len(command)
 
 
 def _with_bibliography(text: str) -> str:

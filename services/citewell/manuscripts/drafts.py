@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import lzma
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -167,7 +169,15 @@ def _of_archive(name: str, content: bytes, *, unpack: bool = True) -> dict[str, 
             wanted = (".tex", ".ltx", ".bib", ".md", ".markdown", ".rmd", ".qmd", ".txt", ".docx")
             inside = [each for each in archive.infolist() if each.filename.lower().endswith(wanted)] if unpack else []
             return {each.filename: archive.read(each) for each in inside}
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError, EOFError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        RuntimeError,
+        NotImplementedError,
+        OSError,
+        EOFError,
+    ) as error:
         raise UnreadableDraft(f"files[{name!r}]", f"no archive that can be read ({error})", "a .zip or .docx") from None
 
 

@@ -99,8 +99,10 @@ def places(flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | 
     by_name = {source.name: source for source in sources}
     keys = None if bibliography is None and not flow.defined_keys else frozenset(bibliography or ()) | flow.defined_keys
     found = []
+    seen: set[tuple[str, int]] = set()  # a file that is included twice has its places once
     for number, piece in enumerate(flow.pieces):
-        if isinstance(piece, Citation) and piece.missing(keys):
+        if isinstance(piece, Citation) and piece.missing(keys) and (piece.file, piece.offset) not in seen:
+            seen.add((piece.file, piece.offset))
             line, column = by_name[piece.file].line_and_column(piece.offset)
             own = tuple(key for key in piece.keys if key not in MISSING_KEYS and (keys is None or key in keys))
             found.append(Place(piece, line, column, context_of(flow.pieces, number), own))

@@ -73,24 +73,26 @@ class _Reader:
         if deep := _too_deep(source.text):
             self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
             return
-        self._report_errors(source)
+        nodes = self._parsed(source)
         self._open.append(source.name)
-        nodes = LatexWalker(source.text, latex_context=_DB, tolerant_parsing=True).get_latex_nodes()[0]
         document = _environment(nodes, "document")
         if document is not None:
             self._preamble(nodes)
         self._nodes(source, document.nodelist if document is not None else nodes)
         self._open.pop()
 
-    def _report_errors(self, source: Source) -> None:
-        """Reports the first error of the strict parser; the tolerant parser then reads the file."""
+    def _parsed(self, source: Source) -> list[Any]:
+        """The file's nodes. Reports the first error of the strict parser; the tolerant parser then reads the file."""
         try:
-            LatexWalker(source.text, latex_context=_DB, tolerant_parsing=False).get_latex_nodes()
+            nodes: list[Any] = _walker(source, tolerant=False).get_latex_nodes()[0]
+            return nodes
         except LatexWalkerParseError as error:
             message = str(error.msg).splitlines()[0]
             self.flow.problems.append(Problem(source.name, error.lineno or 1, (error.colno or 0) + 1, message))
         except LatexWalkerError as error:
             self.flow.problems.append(Problem(source.name, 1, 1, str(error).splitlines()[0]))
+        tolerated: list[Any] = _walker(source, tolerant=True).get_latex_nodes()[0]
+        return tolerated
 
     def _preamble(self, nodes: list[Any]) -> None:
         for node in nodes:
@@ -165,6 +167,10 @@ class _Reader:
 
     def _problem(self, source: Source, offset: int, message: str) -> None:
         self.flow.problems.append(Problem(source.name, *source.line_and_column(offset), message))
+
+
+def _walker(source: Source, *, tolerant: bool) -> Any:
+    return LatexWalker(source.text, latex_context=_DB, tolerant_parsing=tolerant)
 
 
 def _arguments(node: Any) -> list[Any]:

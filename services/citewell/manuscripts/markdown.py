@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import accumulate
+from bisect import bisect_right
 
 import yaml
 from markdown_it import MarkdownIt
@@ -17,6 +17,7 @@ _CITATION = re.compile(
     rf"(?P<code>`+)|(?P<bracket>\[[^\[\]]*?-?{_KEY}[^\[\]]*\])|(?<![\w@])(?P<bare>-?@[\w][\w:.#$%&+?<>~/-]*\w)"
 )
 _KEYS = re.compile(rf"(?<!\w)-?({_KEY})")
+_LINE_END = re.compile(r"\r\n?|\n")
 _CODE = frozenset({"fence", "code_block", "html_block"})
 
 
@@ -24,15 +25,17 @@ def read_markdown(source: Source) -> Flow:
     """Title and abstract come from the front matter, else from the first heading and a section "Abstract"."""
     flow = Flow()
     body = _front_matter(source, flow)
-    line_starts = [0, *accumulate(len(line) for line in source.text.splitlines(keepends=True))]
-    first_line = source.text[:body].count("\n")
-    heading, in_abstract = "", False
+    # The lines of markdown-it, which does not split at other separators as str.splitlines does.
+    line_starts = [0, *(end.end() for end in _LINE_END.finditer(source.text)), len(source.text)]
+    first_line = bisect_right(line_starts, body) - 1
+    heading, in_abstract, last_map = "", False, None
     for token in MarkdownIt("commonmark").enable("table").parse(source.text[body:]):
         if token.type == "heading_open":
             heading = token.tag
         elif token.type == "heading_close":
             heading = ""
-        elif token.type == "inline" and token.map is not None:
+        elif token.type == "inline" and token.map is not None and token.map != last_map:
+            last_map = token.map  # every cell of a table has the lines of its whole row
             start, end = (line_starts[min(first_line + line, len(line_starts) - 1)] for line in token.map)
             text = source.text[start:end]
             if heading:

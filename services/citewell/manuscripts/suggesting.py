@@ -29,6 +29,7 @@ def suggested_places(flow: Flow, sources: Iterable[Source], model: NeedModel) ->
     text = _Text(flow.pieces)
     abstract = normalise(flow.abstract)
     found = []
+    seen: set[tuple[str, int]] = set()  # a file that is included twice has its sentences once
     for sentence in _sentences(text.text):
         said = sentence.of(text.text)
         if _MARKER.search(said) or normalise(said) in abstract:
@@ -41,6 +42,9 @@ def suggested_places(flow: Flow, sources: Iterable[Source], model: NeedModel) ->
         first, last = text.place(sentence.offset), text.place(stop)
         if need < model.threshold or first is None or last is None or first[0] != last[0] or first[1] >= last[1]:
             continue
+        if first in seen:
+            continue
+        seen.add(first)
         file, start = first
         line, column = by_name[file].line_and_column(start)
         citation = Citation(file, start, last[1] + 1 - start)
