@@ -244,8 +244,17 @@ def _check(draft: Draft, texts: Mapping[str, str], format_: Format) -> None:
 
 def _check_marker(marker: str, cited: Citation, format_: Format) -> None:
     """What stands at a place is a marker: read alone, it is one citation with the same keys and nothing else."""
-    alone = [piece for piece in flow_of(Source("", marker), format_).pieces if isinstance(piece, Citation)]
-    assert [(each.offset, each.length, each.keys) for each in alone] == [(0, cited.length, cited.keys)], (marker, alone)
+    found = _read_alone(marker, "", format_)
+    if found != [(0, cited.length, cited.keys)] and format_ is Format.LATEX:
+        # A command that lacks its last argument is read so only where a group ends behind it.
+        found = _read_alone(marker, "{", format_)
+    assert found == [(0, cited.length, cited.keys)], (marker, found)
+
+
+def _read_alone(marker: str, opening: str, format_: Format) -> list[tuple[int, int, tuple[str, ...]]]:
+    text = opening + marker + ("}" if opening else "")
+    pieces = flow_of(Source("", text), format_).pieces
+    return [(each.offset - len(opening), each.length, each.keys) for each in pieces if isinstance(each, Citation)]
 
 
 def _check_applied(draft: Draft, texts: Mapping[str, str]) -> None:
