@@ -27,8 +27,11 @@ from citewell.client import AsyncCitewell
 from citewell.commands.calls import Target, calls_services
 from citewell.commands.failing import WRONG_USAGE, fail
 from citewell.commands.views import list_views
+from citewell.corpora.formats.registry import FORMATS
+from citewell.corpora.joining import JoinedCorpus, state_name
 from citewell.corpora.readers import SPLITS, Reject
-from citewell.corpora.spilling import Corpus, Loadable, input_hash
+from citewell.corpora.spilling import Corpus, input_hash
+from citewell.corpora.staging import Loadable, Staging
 from citewell.ingestion.v1 import ingestion_pb2
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime.channels import invoke
@@ -90,7 +93,9 @@ class EventRoad:
 
     async def take(self, chunk: Chunk) -> Taken:
         requests = [
-            ingestion_pb2.PublishRequest(publication=message.publication, request_id=message.event_id)
+            ingestion_pb2.PublishRequest(request_id=message.event_id, publication=message.publication)
+            if message.HasField("publication")
+            else ingestion_pb2.PublishRequest(request_id=message.event_id, retraction=message.retraction)
             for _, message in chunk
         ]
         counts: Counter[str] = Counter()
@@ -116,7 +121,16 @@ class _Rate(ProgressColumn):
 @calls_services(timeout=LOAD_SECONDS)
 def load(
     target: Target,
-    folder: Annotated[Path, typer.Argument(help="Holds papers and contexts, as .jsonl, .jsonl.gz or .json.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="[FORMAT] FOLDER", help=f"The format of FOLDER, one of {', '.join(FORMATS)}; or FOLDER."
+        ),
+    ],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="", help="Without FORMAT: papers and contexts as .jsonl, .jsonl.gz or .json."),
+    ] = None,
     split: Annotated[str, typer.Option(help="Only the contexts of this split's citing papers, e.g. train.")] = "",
     events: Annotated[bool, typer.Option("--events", help="Publish to the log instead of bulk loading.")] = False,
     wait: Annotated[bool, typer.Option(help="Return when everything is searchable.")] = True,
@@ -126,9 +140,16 @@ def load(
 ) -> None:
     """Loads papers with the contexts in which they cite. Killed half-way, the same command goes on where it was.
 
-    Lines that cannot be used are left out and written down with file, line and reason.
+    Lines that cannot be used are left out and written down with file, line and reason. In a foreign format a paper's id
+    is its DOI, else its arXiv id, else the source's own; see deploy/docs/corpora.md.
     """
-    typer.echo(load_corpus(target, folder, split, events=events, wait=wait, rejects=rejects))
+    if folder is None:
+        typer.echo(load_corpus(target, Path(source), split, events=events, wait=wait, rejects=rejects))
+    else:
+        if split:
+            fail("--split is for folders with splits of their own, not for foreign formats", WRONG_USAGE)
+        corpus = open_foreign(target, source, folder, "load")
+        typer.echo(take_in(target, corpus, events=events, wait=wait, rejects=rejects))
 
 
 def load_corpus(
@@ -144,25 +165,45 @@ def load_corpus(
     if split and split not in SPLITS:
         fail(f"--split is {split!r}; expected one of {', '.join(SPLITS)}", WRONG_USAGE)
     state = target.data / "load" / f"{input_hash(folder, split, events)}.sqlite"
-    corpus = Corpus(folder, state, split)
+    return take_in(target, Corpus(folder, state, split), events=events, wait=wait, rejects=rejects)
+
+
+def open_foreign(target: Target, name: str, folder: Path, purpose: str, settle_seconds: float = 0) -> JoinedCorpus:
+    """The corpus in a folder of a foreign format."""
+    if name not in FORMATS:
+        fail(f"the format is {name!r}; expected one of {', '.join(FORMATS)}", WRONG_USAGE)
+    if not folder.is_dir():
+        fail(f"{folder} is no folder", WRONG_USAGE)
+    form = FORMATS[name]
+    return JoinedCorpus(folder, target.data / purpose / f"{state_name(folder, form)}.sqlite", form, settle_seconds)
+
+
+def take_in(target: Target, corpus: Staging, *, events: bool, wait: bool, rejects: Path | None) -> str:
+    """Loads a corpus and forgets what was staged. What goes wrong ends the command with one line."""
+    try:
+        summary = stage_and_load(target, corpus, events=events, wait=wait, rejects=rejects)
+    except (FileNotFoundError, ValueError) as error:
+        corpus.close(forget=not corpus.ready)
+        fail(str(error))
+    except (CitewellError, KeyboardInterrupt) as error:
+        corpus.close(forget=False)
+        fail(f"{error or 'interrupted'}; run the same command again to go on")
+    corpus.close(forget=True)
+    return summary
+
+
+def stage_and_load(target: Target, corpus: Staging, *, events: bool, wait: bool, rejects: Path | None) -> str:
+    """Stages what is new and loads it, with progress bars; a line that says what became of it."""
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), _Rate(), TextColumn("left"))
     with Progress(*columns, TimeRemainingColumn()) as progress:
-        try:
-            if not corpus.ready:
-                reading = progress.add_task("reading", total=None)
-                corpus.spill(lambda: progress.advance(reading))
-                progress.remove_task(reading)
-            summary = target.run(_load(corpus, target, events, wait, progress))
-        except (FileNotFoundError, ValueError) as error:
-            corpus.close(forget=not corpus.ready)
-            fail(str(error))
-        except (CitewellError, KeyboardInterrupt) as error:
-            corpus.close(forget=False)
-            fail(f"{error or 'interrupted'}; run the same command again to go on")
+        if not corpus.ready:
+            reading = progress.add_task("reading", total=None)
+            corpus.spill(lambda: progress.advance(reading))
+            progress.remove_task(reading)
+        summary = target.run(_load(corpus, target, events, wait, progress))
     refused = rejects or target.data / "rejects.jsonl"
     if count := corpus.write_rejects(refused):
         summary += f"; {count:,} left out, see {refused}"
-    corpus.close(forget=True)
     return summary
 
 
@@ -176,7 +217,7 @@ async def _road(target: Target, events: bool) -> AsyncIterator[Road]:
             yield BulkRoad(channel)
 
 
-async def _load(corpus: Corpus, target: Target, events: bool, wait: bool, progress: Progress) -> str:
+async def _load(corpus: Staging, target: Target, events: bool, wait: bool, progress: Progress) -> str:
     papers, contexts, loaded = corpus.counts()
     started = time.monotonic()
     outcomes: Counter[str] = Counter()

@@ -142,7 +142,7 @@ def _members(folder: Path, what: str, on_reject: OnReject) -> Iterator[tuple[Pat
     for name in (f"{what}.jsonl.gz", f"{what}.jsonl"):
         path = folder / name
         if path.exists():
-            yield from ((path, line, None, member) for line, member in _json_lines(path, on_reject))
+            yield from ((path, line, None, member) for line, member in json_lines(path, on_reject))
             return
     path = folder / f"{what}.json"
     if not path.exists():
@@ -153,12 +153,14 @@ def _members(folder: Path, what: str, on_reject: OnReject) -> Iterator[tuple[Pat
         yield path, line, key, member
 
 
-def _open(path: Path) -> IO[bytes]:
+def open_plain(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked where its name ends in .gz."""
     return cast(IO[bytes], gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
 
 
-def _json_lines(path: Path, on_reject: OnReject) -> Iterator[tuple[int, Any]]:
-    with _open(path) as stream:
+def json_lines(path: Path, on_reject: OnReject) -> Iterator[tuple[int, Any]]:
+    """(line, value) of every line of a JSON lines file, plain or gzipped; needs memory for one line."""
+    with open_plain(path) as stream:
         for line, raw in enumerate(stream, start=1):
             if raw.isspace():
                 continue
@@ -173,7 +175,7 @@ def _json_members(path: Path, on_reject: OnReject) -> Iterator[tuple[int, str | 
 
     Where the text stops being JSON there is no next member to be sure of: the rest of the file is one reject.
     """
-    with _open(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as stream:
+    with open_plain(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as stream:
         scanner = _Scanner(stream)
         try:
             yield from scanner.members()

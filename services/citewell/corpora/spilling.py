@@ -8,19 +8,17 @@ after every chunk.
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from citewell.corpora.readers import PaperRecord, Reject, read_contexts, read_papers, read_splits
+from citewell.corpora.staging import REJECTS, Loadable, Staging, event_of
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import PartialDate
-from citewell.scholarly.publications import Event, InvalidPublication, Publication, validate
+from citewell.scholarly.publications import InvalidPublication, Publication, validate
 
-_EVENT_IDS = uuid.UUID("0c5b0f8e-6a44-5c53-8a39-0d1f1c0e7b52")
 _FILES = "papers.jsonl", "papers.jsonl.gz", "papers.json", "contexts.jsonl", "contexts.jsonl.gz", "contexts.json"
 _SPLIT_FILES = "splits.json", "train.json", "val.json", "validation.json", "test.json"
 _SCHEMA = """
@@ -32,19 +30,7 @@ CREATE TABLE contexts (
     published TEXT NOT NULL, file TEXT NOT NULL, line INTEGER NOT NULL
 );
 CREATE INDEX contexts_by_citing ON contexts (citing);
-CREATE TABLE rejects (file TEXT NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL);
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Loadable:
-    """An event made of one paper and its contexts, and its place in the file."""
-
-    number: int
-    """How many papers of the file have been read, this one included."""
-    event: Event
-    source: Reject
-    """Its file and line, to be reported if it is refused."""
 
 
 def input_hash(folder: Path, *options: object) -> str:
@@ -58,13 +44,12 @@ def input_hash(folder: Path, *options: object) -> str:
     return digest.hexdigest()[:16]
 
 
-class Corpus:
+class Corpus(Staging):
     """The publications of one data set folder."""
 
     def __init__(self, folder: Path, state: Path, split: str = "") -> None:
-        self._folder, self._split, self.state = folder, split, state
-        state.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(state)
+        super().__init__(state)
+        self._folder, self._split = folder, split
         self._papers_file = next((name for name in _FILES[:3] if (folder / name).exists()), _FILES[0])
 
     @property
@@ -76,7 +61,7 @@ class Corpus:
         """Reads all files once into the state file, in one transaction."""
         with self._db as db:
             db.execute("BEGIN")
-            for statement in _SCHEMA.split(";"):
+            for statement in (*_SCHEMA.split(";"), REJECTS):
                 db.execute(statement)
             if self._split:
                 keys = ((entry.key,) for entry in read_splits(self._folder, self._reject) if entry.split == self._split)
@@ -122,8 +107,7 @@ class Corpus:
                 source = Reject(self._papers_file, paper.line, "")
                 publication = self._publication(paper, source)
                 if publication is not None:
-                    name = f"{paper.id}\n{paper.revision}\n{publication.content_hash()}"
-                    yield Loadable(number, Event(str(uuid.uuid5(_EVENT_IDS, name)), publication), source)
+                    yield Loadable(number, event_of(publication), source)
 
     def _publication(self, paper: PaperRecord, source: Reject) -> Publication | None:
         """The paper with its valid contexts; None if the paper itself is invalid. Rejects what is invalid."""
@@ -158,28 +142,3 @@ class Corpus:
             self._reject(replace(source, reason=str(error)))
             return None
         return publication
-
-    def loaded(self, up_to: int, refused: list[Reject]) -> None:
-        """Records durably that papers up to this number are loaded, and which were refused."""
-        with self._db:
-            for reject in refused:
-                self._reject(reject)
-            self._db.execute("UPDATE progress SET loaded = ?", (up_to,))
-
-    def _reject(self, reject: Reject) -> None:
-        self._db.execute("INSERT INTO rejects VALUES (?, ?, ?)", (reject.file, reject.line, reject.reason))
-
-    def write_rejects(self, path: Path) -> int:
-        """Writes the rejects to a file, one JSON object per line, and returns how many there are."""
-        rows = self._db.execute("SELECT DISTINCT file, line, reason FROM rejects ORDER BY file, line").fetchall()
-        if rows:
-            keys = ("file", "line", "reason")
-            lines = (json.dumps(dict(zip(keys, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
-            path.write_text("".join(lines), encoding="utf-8")
-        return len(rows)
-
-    def close(self, *, forget: bool) -> None:
-        """Closes the state file; with `forget`, deletes it, because nothing is left to load."""
-        self._db.close()
-        if forget:
-            self.state.unlink()

@@ -1,0 +1,1 @@
+"""Foreign formats of corpora, one module each."""

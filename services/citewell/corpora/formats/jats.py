@@ -1,0 +1,105 @@
+"""JATS, as PubMed Central and many publishers write it: `xref ref-type="bibr"` points to a `ref` of the `ref-list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from citewell.corpora.formats import identifiers, xml_text
+from citewell.corpora.formats.documents import Document, Format, Paragraph, Part, Reference
+from citewell.corpora.formats.identifiers import Name
+from citewell.corpora.formats.xml_text import words
+from citewell.corpora.readers import Malformed, OnReject, Reject
+from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+
+_CITATIONS = ("element-citation", "mixed-citation", "nlm-citation", "citation")
+
+
+def read(path: Path, on_reject: OnReject) -> Iterator[Part]:
+    try:
+        root = xml_text.parse(path)
+        articles = [root] if root.tag == "article" else list(root.iter("article"))
+        if not articles:
+            raise Malformed(f"expected article, found {root.tag}")
+    except Malformed as reason:
+        on_reject(Reject(path.name, 1, str(reason)))
+        return
+    for number, article in enumerate(articles, 1):
+        try:
+            yield _document(article, path, number)
+        except Malformed as reason:
+            on_reject(Reject(path.name, number, str(reason)))
+
+
+def _document(article: Element, path: Path, number: int) -> Document:
+    about = article.find("front/article-meta")
+    title = words(about.find("title-group/article-title")) if about is not None else ""
+    if about is None or not title:
+        raise Malformed("article-meta has no article-title")
+    stem = path.name.removesuffix(".gz").removesuffix(".nxml").removesuffix(".xml")
+    own = Name("file", stem if number == 1 else f"{stem}-{number}")
+    return Document(
+        number,
+        (own, *_names(about, "article-id")),
+        title,
+        abstract=words(next((each for each in about.iterfind("abstract") if not each.get("abstract-type")), None)),
+        authors=tuple(_authors(about)),
+        venue=words(article.find("front/journal-meta//journal-title")),
+        published=min((day for day in map(_day, about.iterfind("pub-date")) if day.known), default=UNKNOWN_DATE),
+        references={entry.get("id", ""): _reference(entry) for entry in article.iterfind("back//ref-list/ref")},
+        paragraphs=tuple(_paragraphs(article.find("body"), "")),
+        retracted=article.get("article-type") == "retracted-article",
+    )
+
+
+def _names(element: Element, tag: str) -> tuple[Name, ...]:
+    by_type = {each.get("pub-id-type", ""): words(each) for each in element.iter(tag)}
+    return (
+        *identifiers.doi(by_type.get("doi", "")),
+        *identifiers.arxiv(by_type.get("arxiv", "")),
+        *identifiers.numbered("pmid", by_type.get("pmid")),
+        *identifiers.numbered("pmc", by_type.get("pmc") or by_type.get("pmcid")),
+    )
+
+
+def _authors(about: Element) -> Iterator[str]:
+    for contributor in about.iterfind("contrib-group/contrib"):
+        if contributor.get("contrib-type", "author") == "author" and (name := contributor.find("name")) is not None:
+            yield " ".join(part for part in (words(name.find("given-names")), words(name.find("surname"))) if part)
+
+
+def _day(element: Element) -> PartialDate:
+    numbers = [words(element.find(part)) for part in ("year", "month", "day")]
+    known = [int(text) for text in numbers if text.isdigit()]
+    try:
+        return PartialDate(*known) if len(known) == sum(map(bool, numbers)) and known else PartialDate(*known[:1])
+    except (TypeError, ValueError):
+        return UNKNOWN_DATE
+
+
+def _reference(entry: Element) -> Reference:
+    citation = next((found for tag in _CITATIONS if (found := entry.find(f".//{tag}")) is not None), entry)
+    names = _names(citation, "pub-id")
+    return Reference(names or identifiers.doi(words(citation)), words(citation.find("article-title")))
+
+
+def _paragraphs(section: Element | None, title: str) -> Iterator[Paragraph]:
+    if section is None:
+        return
+    for part in section:
+        if part.tag == "p":
+            text, marks = xml_text.marked(part, _keys)
+            if marks:
+                yield Paragraph(text, marks, title)
+        elif part.tag == "sec":
+            yield from _paragraphs(part, words(part.find("title")) or title)
+
+
+def _keys(element: Element) -> tuple[str, ...]:
+    return (
+        tuple((element.get("rid") or "").split()) if element.tag == "xref" and element.get("ref-type") == "bibr" else ()
+    )
+
+
+FORMAT = Format("jats", "JATS articles, as of PubMed Central", ("*.nxml", "*.xml", "*.nxml.gz", "*.xml.gz"), read)
