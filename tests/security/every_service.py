@@ -46,7 +46,13 @@ class EveryService:
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
         self.go_on.set()
-        self.entered = 0
+        self._entered = asyncio.Semaphore(0)
+
+    async def until_entered(self, calls: int) -> None:
+        """Returns when so many more unary calls have reached their handlers."""
+        async with asyncio.timeout(10):
+            for _ in range(calls):
+                await self._entered.acquire()
 
     def register(self, server: grpc.aio.Server) -> None:
         for name, service in SERVICES.items():
@@ -57,7 +63,7 @@ class EveryService:
         request, response = GetMessageClass(rpc.input_type), GetMessageClass(rpc.output_type)
 
         async def unary(_: Any, __: Any) -> Any:
-            self.entered += 1
+            self._entered.release()
             await self.go_on.wait()
             return response()
 

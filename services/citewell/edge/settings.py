@@ -32,6 +32,6 @@ class EdgeSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _no_rights_of_its_own(self) -> Self:
-        if self.client_token:
-            raise ValueError("client_token is set, but the edge only passes on its callers' tokens")
+        if self.client_token or self.access_policy:
+            raise ValueError("client_token and access_policy are not for the edge: it passes on its callers' tokens")
         return self

@@ -20,7 +20,7 @@ from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
 from citewell.runtime.files import Reloaded
 from citewell.runtime.rotating import RotatingChannel
-from citewell.runtime.settings import TlsClient, UnknownSetting, read_secret
+from citewell.runtime.settings import TlsClient, UnknownSetting, on_this_machine, read_secret
 from citewell.runtime.tls import client_credentials, client_files
 
 # Idempotent methods: they are retried on UNAVAILABLE, which means that the call was not answered.
@@ -136,7 +136,7 @@ def open_channel(
 
 def _on_this_machine(address: str) -> bool:
     host = address.removeprefix("dns:///").rpartition(":")[0].strip("[]")
-    return host == "localhost" or host == "::1" or host.startswith("127.") or address.startswith("unix:")
+    return address.startswith("unix:") or on_this_machine(host)
 
 
 async def invoke(

@@ -7,6 +7,8 @@
     ├── FailedPrecondition    FAILED_PRECONDITION  the caller must change something first
     ├── Overloaded            RESOURCE_EXHAUSTED   retry after the time given
     │   └── StorageFull       RESOURCE_EXHAUSTED   no disk space; an operator must act
+    ├── Unauthenticated       UNAUTHENTICATED      who calls is not known
+    ├── PermissionDenied      PERMISSION_DENIED    who calls may not do that
     ├── DeadlineExceeded      DEADLINE_EXCEEDED
     ├── Unavailable           UNAVAILABLE          a dependency does not answer; retry
     ├── NotBuilt              UNIMPLEMENTED
@@ -29,11 +31,13 @@ class Code(IntEnum):
     DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 class CitewellError(Exception):
@@ -96,6 +100,16 @@ class StorageFull(Overloaded):
         super().__init__(message, retry_after_seconds=30.0)
 
 
+class Unauthenticated(CitewellError):
+    code = Code.UNAUTHENTICATED
+    default_reason = "CREDENTIALS_MISSING"
+
+
+class PermissionDenied(CitewellError):
+    code = Code.PERMISSION_DENIED
+    default_reason = "SCOPE_MISSING"
+
+
 class DeadlineExceeded(CitewellError):
     code = Code.DEADLINE_EXCEEDED
     default_reason = "DEADLINE_EXCEEDED"
@@ -124,7 +138,17 @@ def error_for(
     retry_after_seconds: float = 1.0,
 ) -> CitewellError:
     """The exception that another service's status stands for."""
-    for kind in (NotFound, AlreadyExists, FailedPrecondition, DeadlineExceeded, Unavailable, NotBuilt):
+    kinds = (
+        NotFound,
+        AlreadyExists,
+        FailedPrecondition,
+        Unauthenticated,
+        PermissionDenied,
+        DeadlineExceeded,
+        Unavailable,
+        NotBuilt,
+    )
+    for kind in kinds:
         if kind.code == code:
             return kind(message, reason=reason, **(metadata or {}))
     if code == Code.RESOURCE_EXHAUSTED:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -13,23 +14,38 @@ from grpc_status import rpc_status
 from opentelemetry.trace import SpanKind
 
 from citewell.runtime import deadlines, telemetry
+from citewell.runtime.access import NOBODY, Access
 from citewell.runtime.admission import Admission
-from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
-from citewell.runtime.wire import SoundRequests, forgiving, refuse_malformed
+from citewell.runtime.errors import (
+    CitewellError,
+    Internal,
+    InvalidField,
+    Overloaded,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    shorten,
+)
+from citewell.runtime.wire import ParsedRequests, parser
 
 DOMAIN = "citewell"
-_INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+_HEALTH, _REFLECTION = "/grpc.health.v1.Health/", "/grpc.reflection."
+
+_Headers = Sequence[tuple[str, str | bytes]]
 
 _durations = telemetry.meter.create_histogram(
     "grpc.server.call.duration", unit="s", description="Time to answer a call"
+)
+_client_calls = telemetry.meter.create_counter(
+    "citewell_client_calls", description="Calls by client: those that the access policy names, and other"
 )
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each handler, so that handlers only translate messages and call the domain."""
 
-    def __init__(self, default_deadline_seconds: float, admission: Admission) -> None:
-        self._default_deadline, self._admission = default_deadline_seconds, admission
+    def __init__(self, default_deadline_seconds: float, admission: Admission, access: Access) -> None:
+        self._default_deadline, self._admission, self._access = default_deadline_seconds, admission, access
 
     async def intercept_service(
         self,
@@ -38,22 +54,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(_INFRASTRUCTURE):
+        if (
+            handler is None
+            or method.startswith(_HEALTH)
+            or (method.startswith(_REFLECTION) and not self._access.restricted)
+        ):
             return handler
-        metadata = {
-            key: value for key, value in handler_call_details.invocation_metadata or () if isinstance(value, str)
-        }
-        deserialize = forgiving(handler.request_deserializer)
-        sound = SoundRequests if handler.request_streaming else _sound
+        headers = tuple(handler_call_details.invocation_metadata or ())
+        # Requests come as bytes: those of a caller who may not call are not even parsed.
+        parse = parser(handler.request_deserializer)
         if handler.response_streaming:
             stream: Any = handler.stream_stream or handler.unary_stream
 
-            async def answer_stream(request: Any, context: Any) -> AsyncIterator[Any]:
-                with _Call(method, metadata, context, self._deadline(context, streams=True)) as call:
+            async def answer_stream(data: Any, context: Any) -> AsyncIterator[Any]:
+                with _Call(method, headers, context, self._deadline(context, streams=True)) as call:
                     try:
-                        request = sound(request)
                         # No bytes: each service limits those of a stream by how fast it reads.
-                        with self._admission.call(method, 0, deadlines.remaining()):
+                        with self._taken(call, headers, data, parse, 0) as request:
+                            del data
                             async for response in stream(request, context):
                                 yield response
                     except Exception as error:
@@ -64,16 +82,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            return wrap(answer_stream, deserialize, handler.response_serializer)
+            return wrap(answer_stream, None, handler.response_serializer)
 
         unary: Any = handler.stream_unary or handler.unary_unary
 
-        async def answer(request: Any, context: Any) -> Any:
-            with _Call(method, metadata, context, self._deadline(context, streams=handler.request_streaming)) as call:
+        async def answer(data: Any, context: Any) -> Any:
+            with _Call(method, headers, context, self._deadline(context, streams=handler.request_streaming)) as call:
                 try:
-                    request = sound(request)
-                    size = 0 if handler.request_streaming else request.ByteSize()
-                    with self._admission.call(method, size, deadlines.remaining()):
+                    size = 0 if handler.request_streaming else len(data)
+                    with self._taken(call, headers, data, parse, size) as request:
+                        del data
                         return await unary(request, context)
                 except Exception as error:
                     await call.fail(error)
@@ -81,7 +99,26 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         wrap_unary = (
             grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
         )
-        return wrap_unary(answer, deserialize, handler.response_serializer)
+        return wrap_unary(answer, None, handler.response_serializer)
+
+    @contextmanager
+    def _taken(
+        self,
+        call: _Call,
+        headers: _Headers,
+        data: Any,
+        parse: Callable[[bytes], Any],
+        size: int,
+    ) -> Iterator[Any]:
+        """The request, or the stream of requests, while the call holds its places in quota and admission."""
+        call.caller = caller = self._access.caller(call.path, call.context, headers)
+        if isinstance(data, bytes):
+            request = parse(data)
+            weight = max(1, len(request.requests)) if "requests" in request.DESCRIPTOR.fields_by_name else 1
+        else:
+            request, weight = ParsedRequests(self._access.paced(caller, data), parse), 1
+        with self._access.quota(caller, weight), self._admission.call(call.path, size, deadlines.remaining()):
+            yield request
 
     def _deadline(self, context: Any, *, streams: bool) -> float:
         left = context.time_remaining()
@@ -93,10 +130,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 class _Call:
     """One call: sets its deadline and span while it runs, writes its metrics and log line when it ends."""
 
-    def __init__(self, method: str, metadata: dict[str, str], context: Any, seconds: float) -> None:
-        self._method, self._context = method.lstrip("/"), context
+    def __init__(self, path: str, headers: _Headers, context: Any, seconds: float) -> None:
+        self.path, self._method, self.context = path, path.lstrip("/"), context
+        self.caller = NOBODY
         self._within = deadlines.within(seconds)
-        parent = telemetry.continued_trace(metadata)
+        parent = telemetry.continued_trace({key: value for key, value in headers if isinstance(value, str)})
         self._span = telemetry.span(self._method, parent, SpanKind.SERVER, **{"rpc.system.name": "grpc"})
         self._code, self._reason = "OK", ""
 
@@ -110,17 +148,26 @@ class _Call:
         """Ends the call with the status that the error stands for. Always raises."""
         if isinstance(error, grpc.aio.AbortError):
             raise error
+        if isinstance(error, (Unauthenticated, PermissionDenied)) and "stage" in error.metadata:
+            # Not the caller's credentials were refused but this service's, by a service that it needs.
+            telemetry.logger.error("refused", method=self._method, stage=error.metadata["stage"], why=error.message)
+            error = Unavailable(f"{error.metadata['stage']} refuses this service", reason="SERVICE_REFUSED")
         if not isinstance(error, CitewellError):
             telemetry.logger.error("defect", method=self._method, exc_info=error)
             error = Internal("an internal error happened; the service's log has it")
         self._code, self._reason = error.code.name, error.reason
-        await self._context.abort_with_status(rpc_status.to_status(to_status(error)))
+        await self.context.abort_with_status(rpc_status.to_status(to_status(error)))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None and self._code == "OK":
             self._code = "CANCELLED"
         seconds = time.monotonic() - self._started
         _durations.record(seconds, {"rpc.method": self._method, "rpc.response.status_code": self._code})
+        told: dict[str, str] = {}
+        if self.caller is not NOBODY:
+            told["client"] = shorten(self.caller.identity)
+            labels = {"rpc.method": self._method, "rpc.response.status_code": self._code}
+            _client_calls.add(1, {"client": self.caller.label, **labels})
         log = telemetry.logger.info if self._code in ("OK", "CANCELLED") else telemetry.logger.warning
         log(
             "call",
@@ -128,7 +175,8 @@ class _Call:
             code=self._code,
             reason=self._reason,
             ms=round(seconds * 1000, 2),
-            caller=_host(self._context.peer()),
+            caller=_host(self.context.peer()),
+            **told,
         )
         telemetry.end_rpc_span(self._current, self._code, self._reason, server=True)
         self._span.__exit__(None, None, None)
@@ -138,11 +186,6 @@ class _Call:
 def _host(peer: str) -> str:
     """The caller's host out of gRPC's name of a connection, e.g. ipv4:10.0.0.7:50210."""
     return peer.partition(":")[2].rpartition(":")[0] or peer
-
-
-def _sound(request: Any) -> Any:
-    refuse_malformed(request)
-    return request
 
 
 def to_status(error: CitewellError) -> status_pb2.Status:

@@ -12,6 +12,7 @@ from typing import NoReturn, Protocol, TypeVar
 import grpc
 from grpc_reflection.v1alpha import reflection
 
+from citewell.runtime.access import Access
 from citewell.runtime.admission import Admission, AdmissionLimits
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.health import Check, Dependencies, Health
@@ -118,9 +119,8 @@ class ServiceProcess:
             settings.most_calls, settings.most_request_megabytes << 20, settings.longest_wait_seconds
         )
         admission = Admission(limits, time.monotonic)
-        server = grpc.aio.server(
-            interceptors=[CallInterceptor(settings.default_deadline_seconds, admission)], options=_options(settings)
-        )
+        interceptor = CallInterceptor(settings.default_deadline_seconds, admission, Access(settings.access_policy))
+        server = grpc.aio.server(interceptors=[interceptor], options=_options(settings))
         servers = [server]
         try:
             secure = server_credentials(settings.tls) if settings.tls.certificate else None
@@ -202,7 +202,7 @@ def _options(settings: ServiceSettings) -> list[tuple[str, int]]:
         ("grpc.max_connection_age_grace_ms", int(settings.default_deadline_seconds * 1000)),
         ("grpc.server_handshake_timeout_ms", int(settings.handshake_seconds * 1000)),
         ("grpc.max_allowed_incoming_connections", settings.most_connections),
-        ("grpc.max_concurrent_streams", 2 * settings.most_calls),
+        ("grpc.max_concurrent_streams", max(1000, 2 * settings.most_calls)),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),

@@ -116,6 +116,8 @@ class ServiceSettings(BaseSettings):
     """Used on channels to the other services."""
     client_token: Path | None = None
     """File with the bearer token that this service sends to the other services; read again when it is replaced."""
+    access_policy: Path | None = None
+    """JSON file that says who may call what, and how often (deploy/docs/security.md); empty = everybody everything."""
     health_port: int = Field(0, ge=0, le=65535)
     """Port of health checks alone, in plain text: for probes, when TLS is on; 0 = none but those on `port`."""
     most_connections: int = Field(2000, ge=1)
@@ -123,8 +125,19 @@ class ServiceSettings(BaseSettings):
     handshake_seconds: float = Field(10.0, gt=0)
     """A connection whose TLS and HTTP/2 greeting takes longer is closed."""
 
+    @model_validator(mode="after")
+    def _no_tokens_in_plain_text(self) -> Self:
+        if self.access_policy and not self.tls.certificate and not on_this_machine(self.host):
+            raise ValueError("access_policy is set without tls.certificate: tokens would travel in plain text")
+        return self
+
 
 S = TypeVar("S", bound=ServiceSettings)
+
+
+def on_this_machine(host: str) -> bool:
+    """Whether a host is this one, so that nothing travels over a network."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def load_settings(kind: type[S]) -> S:

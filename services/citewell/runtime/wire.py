@@ -13,15 +13,8 @@ from citewell.runtime.errors import InvalidField
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-class Malformed:
-    """Takes the place of a request that cannot be parsed, until the interceptor refuses it."""
-
-    def __init__(self, error: InvalidField) -> None:
-        self.error = error
-
-
-def forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """The same deserializer, returning Malformed where gRPC would answer INTERNAL without an explanation."""
+def parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """The same deserializer, raising InvalidField where gRPC would answer INTERNAL without an explanation."""
     assert deserialize is not None  # generated handlers have one
     descriptor: Descriptor = deserialize.__self__.DESCRIPTOR  # type: ignore[attr-defined]  # of Message.FromString
 
@@ -29,30 +22,22 @@ def forgiving(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], A
         try:
             return deserialize(data)
         except DecodeError:
-            return Malformed(_fault(descriptor, data))
+            raise _fault(descriptor, data) from None
 
     return parse
 
 
-def refuse_malformed(request: object) -> None:
-    """Raises the error of a malformed request."""
-    if isinstance(request, Malformed):
-        raise request.error
-
-
-class SoundRequests:
+class ParsedRequests:
     """The requests of a stream. A malformed one raises its error, and a handler may go on with the next."""
 
-    def __init__(self, requests: AsyncIterable[Any]) -> None:
-        self._requests = aiter(requests)
+    def __init__(self, requests: AsyncIterable[bytes], parse: Callable[[bytes], Any]) -> None:
+        self._requests, self._parse = aiter(requests), parse
 
-    def __aiter__(self) -> SoundRequests:
+    def __aiter__(self) -> ParsedRequests:
         return self
 
     async def __anext__(self) -> Any:
-        request = await anext(self._requests)
-        refuse_malformed(request)
-        return request
+        return self._parse(await anext(self._requests))
 
 
 def _fault(descriptor: Descriptor, data: bytes) -> InvalidField:

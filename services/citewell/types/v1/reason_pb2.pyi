@@ -240,6 +240,21 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """degraded: The context was longer than the encoder reads; it was cut around its marker. Send a shorter context."""
     REASON_INDEX_INCOMPLETE: _Reason.ValueType  # 85
     """degraded: The index is being filled again; papers may be missing. Wait."""
+    REASON_CREDENTIALS_MISSING: _Reason.ValueType  # 86
+    """---- Access
+
+    UNAUTHENTICATED: The call carries neither a token nor the certificate of a client that may call. Send a token.
+    """
+    REASON_TOKEN_EXPIRED: _Reason.ValueType  # 87
+    """UNAUTHENTICATED: The token has expired. Get a new one."""
+    REASON_TOKEN_REFUSED: _Reason.ValueType  # 88
+    """UNAUTHENTICATED: The token is not valid here: its signature, issuer, audience or form is wrong. Get one for citewell."""
+    REASON_SCOPE_MISSING: _Reason.ValueType  # 89
+    """PERMISSION_DENIED: The client does not have the scope that the method needs. Ask an operator for it."""
+    REASON_QUOTA_EXCEEDED: _Reason.ValueType  # 90
+    """RESOURCE_EXHAUSTED: The client made more calls than its quota allows. Retry after the time in RetryInfo."""
+    REASON_SERVICE_REFUSED: _Reason.ValueType  # 91
+    """UNAVAILABLE: Another service refused this service's certificate or token. An operator must correct its access."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a call failed, an event is dead, or an answer is less than it could be. On the wire a reason is the value's name
@@ -467,4 +482,19 @@ REASON_CONTEXT_CUT: Reason.ValueType  # 84
 """degraded: The context was longer than the encoder reads; it was cut around its marker. Send a shorter context."""
 REASON_INDEX_INCOMPLETE: Reason.ValueType  # 85
 """degraded: The index is being filled again; papers may be missing. Wait."""
+REASON_CREDENTIALS_MISSING: Reason.ValueType  # 86
+"""---- Access
+
+UNAUTHENTICATED: The call carries neither a token nor the certificate of a client that may call. Send a token.
+"""
+REASON_TOKEN_EXPIRED: Reason.ValueType  # 87
+"""UNAUTHENTICATED: The token has expired. Get a new one."""
+REASON_TOKEN_REFUSED: Reason.ValueType  # 88
+"""UNAUTHENTICATED: The token is not valid here: its signature, issuer, audience or form is wrong. Get one for citewell."""
+REASON_SCOPE_MISSING: Reason.ValueType  # 89
+"""PERMISSION_DENIED: The client does not have the scope that the method needs. Ask an operator for it."""
+REASON_QUOTA_EXCEEDED: Reason.ValueType  # 90
+"""RESOURCE_EXHAUSTED: The client made more calls than its quota allows. Retry after the time in RetryInfo."""
+REASON_SERVICE_REFUSED: Reason.ValueType  # 91
+"""UNAVAILABLE: Another service refused this service's certificate or token. An operator must correct its access."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
