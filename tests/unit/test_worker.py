@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -331,6 +332,24 @@ async def test_it_says_when_only_an_operator_can_help_and_goes_on_by_itself() ->
     await run_until(worker, lambda: log.done)
     assert told == ["the worker stands still: the ledger is of another log"]
     worker.check()
+
+
+async def test_partitions_fetch_small_batches_at_the_same_times() -> None:
+    now = NOW
+    fetched: list[datetime] = []
+
+    async def nap(seconds: float) -> None:
+        nonlocal now
+        now += timedelta(seconds=seconds)
+        fetched.append(now)
+        now += timedelta(seconds=0.07)  # applying takes some time as well
+        await asyncio.sleep(0)
+
+    log = MemoryLog([3, 2], Faults())
+    pace = replace(PACE, gather_seconds=0.5)
+    ledger = MemoryLedger(log, frozenset(), Faults())
+    await run_until(Worker(log, ledger, "g", pace, now=lambda: now, sleep=nap), lambda: len(fetched) == 2)
+    assert [round(at.timestamp() % 0.5, 6) for at in fetched] == [0.0, 0.0]
 
 
 async def test_what_is_dead_stays_dead_when_it_comes_again() -> None:

@@ -44,7 +44,8 @@ class PaceSettings(BaseModel):
     most_megabytes: int = Field(8, ge=1, le=16)
     """Most bytes in one batch."""
     gather_seconds: float = Field(0.2, ge=0)
-    """Pause after a batch that was not full, so that the next batch is larger and costs less per event."""
+    """After a batch that was not full, wait for the next multiple of this time, so that the next batch is larger and
+    all partitions send theirs together. That costs less per event."""
     apply_seconds: float = Field(120.0, gt=0)
     """How long the ledger may take for one batch. After that its events are applied one by one."""
     most_timeouts: int = Field(3, ge=1)

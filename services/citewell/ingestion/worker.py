@@ -62,8 +62,8 @@ class Pace:
     most_bytes: int = 8 << 20
     poll_seconds: float = 5.0
     gather_seconds: float = 0.0
-    """Pause after a batch that was not full, so that the next one is larger: a transaction for ten events costs about
-    as much as one for a single event."""
+    """After a batch that was not full, the next one is fetched at a multiple of this time, so that it is larger, and so
+    that all partitions send theirs together: the ledger then applies them in one transaction."""
     most_timeouts: int = 3
     """How often an event may exceed the ledger's time, alone in its batch, before it becomes a dead letter."""
     first_backoff_seconds: float = 0.1
@@ -165,7 +165,7 @@ class Worker:
                 timeouts = 0
                 records = records[len(batch) :]
                 if pace.gather_seconds and batch and not records and len(batch) < most:
-                    await self._sleep(pace.gather_seconds)
+                    await self._sleep(pace.gather_seconds - self._now().timestamp() % pace.gather_seconds)
                 most = min(pace.most_records, 2 * most)
 
     async def _give_up(self, record: Record) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +147,23 @@ def grouped(groups: NDArray[np.int64], ids: Ids, counts: NDArray[np.int64]) -> d
         int(number): Counts(terms[start:end], sums[start:end])
         for number, start, end in zip(numbers, starts, ends, strict=True)
     }
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def added_by_group(parts: Mapping[Key, Sequence[Counts]]) -> dict[Key, Counts]:
+    """The sum of the counts of each group, as `added` for each, but computed together: faster for many small groups."""
+    every = [part for some in parts.values() for part in some]
+    if not every:
+        return dict.fromkeys(parts, NO_COUNTS)
+    sizes = [sum(len(part) for part in some) for some in parts.values()]
+    found = grouped(
+        np.repeat(np.arange(len(parts)), sizes),
+        np.concatenate([part.ids for part in every]),
+        np.concatenate([part.counts for part in every]),
+    )
+    return {key: found.get(number, NO_COUNTS) for number, key in enumerate(parts)}
 
 
 def bag(own: TextTerms, said: Counts, rules: BagRules) -> tuple[Terms, float]:

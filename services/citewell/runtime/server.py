@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 import time
@@ -22,6 +23,10 @@ from citewell.runtime.telemetry import Telemetry, logger
 from citewell.runtime.tls import server_credentials
 
 HEALTH_INTERVAL_SECONDS = 2.0
+
+# The default of 700 new objects between two collections makes a service that handles thousands of small objects a call
+# spend a tenth of its time in them.
+NEW_OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
 class Service(Protocol):
@@ -59,7 +64,7 @@ def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -
     telemetry: Telemetry | None = None
     try:
         telemetry = Telemetry(name, settings)
-        asyncio.run(ServiceProcess(name, settings, build(settings)).run())
+        asyncio.run(ServiceProcess(name, settings, build(settings), _collect_less).run())
     except UnknownSetting as error:
         _end(name, f"{error}", 2)
     except CitewellError as error:  # e.g. a store of another version
@@ -74,6 +79,13 @@ def run(name: str, kind: type[Settings], build: Callable[[Settings], Service]) -
             telemetry.shutdown()
 
 
+def _collect_less() -> None:
+    """Leaves modules, models and stores, which live as long as the process, out of all later garbage collections."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS_BETWEEN_COLLECTIONS)
+
+
 def _end(name: str, why: str, code: int) -> NoReturn:
     print(f"citewell {name}: {without_passwords(why)}", file=sys.stderr)
     raise SystemExit(code) from None
@@ -82,8 +94,11 @@ def _end(name: str, why: str, code: int) -> NoReturn:
 class ServiceProcess:
     """One gRPC server around one service."""
 
-    def __init__(self, name: str, settings: ServiceSettings, service: Service) -> None:
-        self._name, self._settings, self._service = name, settings, service
+    def __init__(
+        self, name: str, settings: ServiceSettings, service: Service, started: Callable[[], None] = lambda: None
+    ) -> None:
+        """`started` is called once the service serves."""
+        self._name, self._settings, self._service, self._started = name, settings, service, started
         self._health = Health(service.grpc_services)
         self._ready: bool | None = None
         self._stopping = asyncio.Event()
@@ -106,6 +121,7 @@ class ServiceProcess:
         self.bound.set()
         try:
             if await self._until_stopped(self._service.start()):
+                self._started()
                 await self._health.started()
                 logger.info("serving", host=self._settings.host, port=self.port)
                 await self._until_stopped(self._watch())

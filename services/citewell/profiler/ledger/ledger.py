@@ -13,6 +13,7 @@ from citewell.profiler.ledger.database import Conflict, Database, chunks
 from citewell.profiler.ledger.encoding import Encoder, Encoders, SuppliedVector, encode, supplied_vectors
 from citewell.profiler.ledger.facts import Text, TextKey
 from citewell.profiler.ledger.filling import fall_behind
+from citewell.profiler.ledger.grouping import Groups
 from citewell.profiler.ledger.lifecycle import NewName, random_name
 from citewell.profiler.ledger.rows import LedgerRows, NeedsAlone, write_batch
 from citewell.profiler.ledger.rules import Batch, Result, SourcedEvent
@@ -42,6 +43,8 @@ from citewell.scholarly.publications import InvalidPublication
 TRIES = 20
 # Texts encoded between two checks of the deadline.
 TEXTS_AT_ONCE = 256
+# Events of several calls in one transaction. A single call may have more.
+EVENTS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,30 @@ Encoded = dict[str, dict[TextKey, Fixed]]
 """model → text → vector. Vectors are made before the transaction begins."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """Events with everything that is computed before their transaction begins."""
+
+    events: Sequence[SourcedEvent]
+    encoded: Encoded
+    terms: Mapping[TextKey, TextTerms]
+    without: frozenset[str]
+    """Models whose encoders cannot be loaded here."""
+    alone: bool
+
+
 class Ledger:
     """Applies events and answers what happened to them. Calls block. Threads and processes may share one database."""
 
     def __init__(self, database: Database, encoders: Encoders, new_name: NewName = random_name) -> None:
         self.database, self.encoders, self._new_name = database, encoders, new_name
+        self._transactions = Groups(self._apply_together, lambda prepared: len(prepared.events), EVENTS_AT_ONCE)
 
     def apply(self, events: Sequence[IncomingEvent]) -> list[Result]:
         """Applies the events in order, in one transaction, and returns the result of each.
 
         The whole batch shares one transaction, so that it takes its locks, reads its rows and syncs the disk once.
+        Calls that wait for one another's transactions share one too.
         """
         events = self._with_ids(events)
         encoded: Encoded = {}
@@ -77,8 +94,7 @@ class Ledger:
             faults.point("after-encode")
             good = [event.sourced for event in events if id(event) not in rejected]
             try:
-                with self.database.writing(alone=alone) as connection:
-                    results = self._apply_in(connection, good, encoded, terms, without, alone=alone)
+                results = self._transactions.run(_Prepared(good, encoded, terms, without, alone))
             except NeedsAlone:
                 alone = True
             except (Conflict, VectorsMissing) as error:
@@ -176,16 +192,25 @@ class Ledger:
             vectors |= made
         return vectors
 
-    def _apply_in(
-        self,
-        connection: Connection,
-        events: Sequence[SourcedEvent],
-        encoded: Encoded,
-        terms: Mapping[TextKey, TextTerms],
-        without: frozenset[str],
-        *,
-        alone: bool,
-    ) -> list[Result]:
+    def _apply_together(self, group: Sequence[_Prepared]) -> list[list[Result]]:
+        """The results of each caller's events, all applied in one transaction."""
+        encoded: Encoded = {}
+        for prepared in group:
+            for model, vectors in prepared.encoded.items():
+                encoded.setdefault(model, {}).update(vectors)
+        together = _Prepared(
+            [told for prepared in group for told in prepared.events],
+            encoded,
+            {key: terms for prepared in group for key, terms in prepared.terms.items()},
+            frozenset().union(*(prepared.without for prepared in group)),
+            any(prepared.alone for prepared in group),
+        )
+        with self.database.writing(alone=together.alone) as connection:
+            results = iter(self._apply_in(connection, together))
+        return [[next(results) for _ in prepared.events] for prepared in group]
+
+    def _apply_in(self, connection: Connection, prepared: _Prepared) -> list[Result]:
+        events, encoded, terms, alone = prepared.events, prepared.encoded, prepared.terms, prepared.alone
         models = read_models(connection)
         for model in models:
             write_vectors(self.database, connection, model.hash, encoded.get(model.hash, {}))
@@ -202,7 +227,7 @@ class Ledger:
             try:
                 self._add_to_sums(connection, model, batch, new.keys())
             except VectorsMissing:
-                if model.hash not in without:
+                if model.hash not in prepared.without:
                     raise
                 fall_behind(self.database, connection, model, batch.bodies, alone=alone)
         self._add_words(connection, batch, {key: terms.get(key) or terms_of(text) for key, text in new.items()})

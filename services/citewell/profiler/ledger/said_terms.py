@@ -24,10 +24,11 @@ from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
 from citewell.profiler.ledger.text_terms import TERM, read_text_terms
-from citewell.profiler.lexical import Counts, TextTerms, added, grouped
+from citewell.profiler.lexical import Counts, TextTerms, added, added_by_group, grouped
 from citewell.runtime.errors import Internal
 
 COUNT = np.dtype("<i4")
+LARGEST_COUNT = np.iinfo(COUNT).max
 EVERY_YEAR = -1
 
 # A run of fewer terms is small: every citation rewrites it. It is about as large as a row of vector sums.
@@ -71,9 +72,10 @@ def add_to_said_terms(database: Database, connection: Connection, changes: SaidT
     """Adds the changes to the stored counts."""
     rows, gone = [], []
     stored = _read_runs(connection, changes)
+    merged = _merged(connection, stored, changes)
     for group in sorted(changes):
         runs = stored.get(group, [])
-        kept, total = _merged(connection, group, runs, changes[group])
+        kept, total = merged[group]
         if len(total):
             rows.append(_row(group, kept, total))
         first_gone = kept + 1 if len(total) else kept
@@ -151,15 +153,35 @@ def replace_said_terms(database: Database, connection: Connection, cited: Iterab
     database.upsert(connection, table, [_row(group, 0, said[group]) for group in sorted(said)])
 
 
-def _merged(connection: Connection, group: Group, runs: list[_Run], change: Counts) -> tuple[int, Counts]:
-    """The number of leading runs that are not changed, and the counts of the run that replaces the others."""
-    kept, total = len(runs), change
-    while kept and (runs[kept - 1].size < SMALL or runs[kept - 1].size <= 2 * len(total)):
-        kept -= 1
-        total = added([runs[kept].counts or _read_run(connection, group, kept), total])
-    if not kept and len(total) and total.counts.min() < 0:
-        raise Internal(f"words said of {group[0]!r} are counted less than never; run `citewell doctor profiles`")
-    return kept, total
+def _merged(
+    connection: Connection, stored: Mapping[Group, list[_Run]], changes: SaidTerms
+) -> dict[Group, tuple[int, Counts]]:
+    """For each group the number of leading runs that are not changed, and the counts of the run that replaces the rest.
+
+    All groups are merged together, one more run of each at a time.
+    """
+    totals = dict(changes)
+    kept = {group: len(stored.get(group, ())) for group in changes}
+    merging = list(changes)
+    while merging:
+        merging = [
+            group for group in merging if kept[group] and _absorbs(totals[group], stored[group][kept[group] - 1])
+        ]
+        parts: dict[Group, list[Counts]] = {}
+        for group in merging:
+            kept[group] -= 1
+            run = stored[group][kept[group]]
+            parts[group] = [run.counts or _read_run(connection, group, run.number), totals[group]]
+        totals |= added_by_group(parts)
+    for group, total in totals.items():
+        if not kept[group] and len(total) and total.counts.min() < 0:
+            raise Internal(f"words said of {group[0]!r} are counted less than never; run `citewell doctor profiles`")
+    return {group: (kept[group], totals[group]) for group in changes}
+
+
+def _absorbs(total: Counts, run: _Run) -> bool:
+    """Whether counts are merged with the run before them."""
+    return run.size < SMALL or run.size <= 2 * len(total)
 
 
 def _read_runs(connection: Connection, groups: Iterable[Group]) -> dict[Group, list[_Run]]:
@@ -173,12 +195,14 @@ def _read_runs(connection: Connection, groups: Iterable[Group]) -> dict[Group, l
             f"WITH wanted (cited, year) AS (VALUES {wanted}) SELECT s.cited, s.year, s.run, s.size, "
             f"CASE WHEN s.size < {SMALL} THEN s.terms END AS terms, "
             f"CASE WHEN s.size < {SMALL} THEN s.counts END AS counts "
-            f"FROM wanted JOIN said_terms AS s ON s.cited = wanted.cited AND s.year = wanted.year ORDER BY s.run",
+            f"FROM wanted JOIN said_terms AS s ON s.cited = wanted.cited AND s.year = wanted.year",
             tuple(chain.from_iterable(some)),
         )
-        for row in rows:
-            counts = _counts(row.terms, row.counts) if row.terms is not None else None
-            found[row.cited, row.year].append(_Run(row.run, row.size, counts))
+        for cited, year, run, size, terms, counts in rows.all():
+            found[cited, year].append(_Run(run, size, None if terms is None else _counts(terms, counts)))
+    for runs in found.values():
+        if len(runs) > 1:  # sorted here, because the database would move the counts to sort them
+            runs.sort(key=lambda run: run.number)
     return found
 
 
@@ -204,7 +228,7 @@ def _counts(terms: bytes, counts: bytes) -> Counts:
 
 
 def _row(group: Group, run: int, counts: Counts) -> dict[str, object]:
-    if np.abs(counts.counts).max() > np.iinfo(COUNT).max:
+    if max(counts.counts.max(), -counts.counts.min()) > LARGEST_COUNT:
         raise Internal(f"a word is said of {group[0]!r} more often than the ledger can count")
     return {
         "cited": group[0],

@@ -22,6 +22,8 @@ from citewell.runtime.errors import Internal
 VECTOR = np.dtype("<i4")
 SUM = np.dtype("<i8")
 EDGES_AT_ONCE = 2000
+# Papers whose years are added together. A paper has many rows; those of few papers stay in the processor's cache.
+TOTALS_AT_ONCE = 32
 
 YearSums = dict[tuple[str, int], ProfileSums]
 """(cited, citing year) → sums."""
@@ -159,11 +161,19 @@ def read_totals(connection: Connection, model: str, ids: Sequence[str], dimensio
     query = sa.select(table.c.cited, table.c.contexts, table.c.contents, table.c.count).where(table.c.model == model)
     position = {paper_id: number for number, paper_id in enumerate(ids)}
     totals = ProfileSums.zero(dimension, len(ids))
-    for row in select_in(connection, query, table.c.cited, ids):
-        at = position[row.cited]
-        totals.contexts[at] += np.frombuffer(row.contexts, SUM)
-        totals.contents[at] += np.frombuffer(row.contents, SUM)
-        totals.count[at] += row.count
+    for some in chunks(sorted(position), TOTALS_AT_ONCE):
+        rows = connection.execute(query.where(table.c.cited.in_(some))).all()
+        if not rows:
+            continue
+        cited, contexts, contents, counts = zip(*rows, strict=True)
+        at = np.array([position[paper_id] for paper_id in cited])
+        order = np.argsort(at, kind="stable")
+        starts = np.flatnonzero(np.diff(at[order], prepend=-1))
+        papers = at[order][starts]
+        for total, values in ((totals.contexts, contexts), (totals.contents, contents)):
+            stack = np.frombuffer(b"".join(values), SUM).reshape(len(rows), dimension)
+            total[papers] = np.add.reduceat(stack[order], starts, axis=0)
+        totals.count[papers] = np.add.reduceat(np.array(counts, np.int64)[order], starts)
     return totals
 
 
