@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 import re
 from pathlib import Path
@@ -51,6 +53,32 @@ def test_evaluate_gives_the_same_figures_again_without_encoding_again(data: Path
         assert figures["MRR"]["low"] <= figures["MRR"]["mean"] <= figures["MRR"]["high"]
     assert sorted(path.name for path in cache.rglob("*.npy")) == kept
     assert first["bm25-contexts"]["MRR"]["mean"] > first["bm25"]["MRR"]["mean"]  # aliases stand in contexts only
+
+
+def test_evaluate_prints_for_eighty_columns_and_for_programs(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = ["run", str(data), "--mode", "inductive", "--split", "test", "--cache", str(cache)]
+    asked = [*arguments, "--system", "profiler", "--system", "bm25-contexts"]
+    printed = {
+        output: CliRunner().invoke(app, [*asked, "-o", output]).stdout for output in ("text", "markdown", "csv", "json")
+    }
+    assert max(map(len, printed["text"].splitlines())) <= 80
+    assert "…" not in printed["text"]
+    for name in ("MRR", "NDCG@10", "R@10, bracket", "MRR − profiler", "bm25-contexts"):
+        assert name in printed["text"]
+        assert name in printed["markdown"]
+    figures = json.loads(printed["json"])["systems"]["profiler"]["MRR"]
+    [row] = [
+        row
+        for row in csv.DictReader(io.StringIO(printed["csv"]))
+        if (row["system"], row["metric"]) == ("profiler", "MRR")
+    ]
+    assert {name: float(row[name]) for name in ("mean", "low", "high")} == pytest.approx(
+        {name: figures[name] for name in ("mean", "low", "high")}
+    )
+    assert f"{figures['mean']:.1f} [" in printed["markdown"]
 
 
 def test_a_leak_ends_the_command_without_figures(tmp_path: Path, cache: Path) -> None:

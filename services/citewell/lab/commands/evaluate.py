@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from citewell.lab.commands.ilciter import ilciter
 from citewell.lab.commands.options import (
@@ -29,8 +27,9 @@ from citewell.lab.commands.options import (
 )
 from citewell.lab.commands.rerank import rerank
 from citewell.lab.commands.served import served, served_search
+from citewell.lab.commands.tables import Output, TheOutput, console, interval, print_csv, print_json, print_rows
 from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare, source_of
-from citewell.lab.metrics import METRICS, Estimate, compare, estimate, means
+from citewell.lab.metrics import METRICS, compare, estimate, means
 from citewell.lab.protocol import counts
 from citewell.lab.retrieval import Ranking, search
 from citewell.lab.vectors import import_vectors
@@ -62,20 +61,21 @@ def run(
     raw: Annotated[bool, typer.Option(help="Vectors as the model gives them, not at length one.")] = False,
     cache: Cache = DEFAULT_CACHE,
     json_out: JsonOut = None,
+    output: TheOutput = Output.TEXT,
 ) -> None:
     """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
     with failing_clearly(), progress() as on_progress:
         experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
-    console = Console()
+    told = console(output)
     for what, count in counts(experiment.data, experiment.task).items():
-        console.print(f"{what}: {count:,}", highlight=False)
-    console.print(f"mode: {mode.value}; vectors: {experiment.vectors.provenance}", highlight=False)
+        told.print(f"{what}: {count:,}")
+    told.print(f"mode: {mode.value}; vectors: {experiment.vectors.provenance}")
     figures = _figures(experiment, rankings, against)
-    console.print(_table(figures, against))
+    stated = {"counts": counts(experiment.data, experiment.task), "mode": mode.value, "systems": figures}
+    _print(stated, against, output)
     if json_out:
-        stated = {"counts": counts(experiment.data, experiment.task), "mode": mode.value, "systems": figures}
         json_out.write_text(json.dumps(stated, indent=1))
 
 
@@ -125,21 +125,34 @@ def _figures(experiment: Experiment, rankings: dict[str, Ranking], against: str)
     return made
 
 
-def _table(figures: dict[str, dict[str, object]], against: str) -> Table:
-    shown = ("MRR", "R@10", "R@50", "R@300", "NDCG@10")
-    first = [f"{metric}, bracket" for metric in IN_BRACKET]
-    table = Table("system", *shown, *first, f"MRR minus {against}", "p", "seconds")
-    for name, figure in figures.items():
-        cells = [Estimate(**figure[metric]) for metric in shown]  # type: ignore[arg-type]
-        difference = figure.get("against")
-        table.add_row(
-            name,
-            *(f"{cell.mean:.1f} [{cell.low:.1f}, {cell.high:.1f}]" for cell in cells),
-            *(f"{figure['bracket'][metric]:.1f}" for metric in IN_BRACKET),  # type: ignore[index]
-            f"{difference['mean']:+.1f} [{difference['low']:+.1f}, {difference['high']:+.1f}]"
-            if isinstance(difference, dict)
-            else "",
-            f"{difference['p']:.2g}" if isinstance(difference, dict) else "",
-            f"{figure['seconds']:.0f}",
+def _print(stated: dict[str, Any], against: str, output: Output) -> None:
+    figures: dict[str, Any] = stated["systems"]
+    if output is Output.JSON:
+        print_json(stated)
+        return
+    if output is Output.CSV:
+        columns = ("mean", "low", "high", "queries")
+        print_csv(
+            [
+                {"system": name, "metric": metric, **{column: figure[metric][column] for column in columns}}
+                for name, figure in figures.items()
+                for metric in METRICS
+            ]
         )
-    return table
+        return
+    short = output is Output.TEXT
+    shown = ("MRR", "R@10", "R@50", "R@300", "NDCG@10")
+    rows = ([name, *(interval(figure[metric], short=short) for metric in shown)] for name, figure in figures.items())
+    print_rows(["system", *shown], rows, output)
+    header = ["system", *(f"{metric}, bracket" for metric in IN_BRACKET), f"MRR − {against}", "p", "seconds"]
+    print_rows(header, ([name, *_compared(figure, short)] for name, figure in figures.items()), output)
+
+
+def _compared(figure: dict[str, Any], short: bool) -> list[str]:
+    difference = figure.get("against")
+    return [
+        *(f"{figure['bracket'][metric]:.1f}" for metric in IN_BRACKET),
+        interval(difference, signed=True, short=short) if difference else "",
+        f"{difference['p']:.1g}" if difference else "",
+        f"{figure['seconds']:.0f}",
+    ]

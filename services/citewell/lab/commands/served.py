@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from citewell.lab.brackets import Brackets
 from citewell.lab.commands.options import (
@@ -29,6 +28,7 @@ from citewell.lab.commands.options import (
     failing_clearly,
     progress,
 )
+from citewell.lab.commands.tables import Output, interval, print_rows
 from citewell.lab.experiment import SYSTEMS, Encoding, prepare
 from citewell.lab.metrics import estimate
 from citewell.lab.sampling import sampled
@@ -129,11 +129,12 @@ def _quantiles(seconds: np.ndarray) -> dict[str, float]:
 
 def _tell(stated: dict[str, Any], asking: Asking, queries: int) -> None:
     console = Console(highlight=False)
-    table = Table("order", *SHOWN_METRICS, title=f"{queries} queries, the first {SHOWN} items")
-    for name, figures in stated["figures"].items():
-        cells = (f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for each in figures.values())
-        table.add_row(name, *cells)
-    console.print(table)
+    console.print(f"{queries} queries, the first {SHOWN} items")
+    rows = (
+        [name, *(interval(each, 2, short=True) for each in figures.values())]
+        for name, figures in stated["figures"].items()
+    )
+    print_rows(["order", *SHOWN_METRICS], rows, Output.TEXT)
     told = stated["agreement"]
     console.print(
         f"retrieval: {told['identical']} of {told['queries']} orders identical to the lab's, {told['equivalent']} but "
