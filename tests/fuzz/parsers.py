@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
 import tempfile
@@ -164,19 +165,25 @@ PARSERS = (
         (BIB.encode(),),
         _BIB,
     ),
-    Parser("papers", _corpus("papers.jsonl", readers.read_papers), (readers.Malformed,), (PAPERS,), _JSON),
-    Parser("contexts", _corpus("contexts.jsonl", readers.read_contexts), (readers.Malformed,), (CONTEXTS,), _JSON),
+    Parser("papers", _corpus("papers.jsonl", readers.read_papers), (ValueError,), (PAPERS,), _JSON),
+    Parser(
+        "papers.gz",
+        _corpus("papers.jsonl.gz", readers.read_papers),
+        (ValueError,),
+        (gzip.compress(PAPERS),),
+    ),
+    Parser("contexts", _corpus("contexts.jsonl", readers.read_contexts), (ValueError,), (CONTEXTS,), _JSON),
     Parser(
         "papers.json",
         _corpus("papers.json", readers.read_papers),
-        (readers.Malformed,),
+        (ValueError,),
         (b'{"p1": {"title": "T", "abstract": "A"}, "p2": {"title": "T"}}',),
         _JSON,
     ),
     Parser(
         "splits",
         _corpus("splits.json", lambda folder, reject: readers.read_splits(folder, reject)),
-        (readers.Malformed,),
+        (ValueError,),
         (b'{"train": ["a"], "val": [], "test": ["b"]}',),
         _JSON,
     ),

@@ -77,10 +77,9 @@ async def test_named_origins_may_call_and_others_may_not() -> None:
         assert other.headers["access-control-allow-origin"] is None
 
 
-async def test_a_request_beyond_the_limit_is_refused_at_once() -> None:
+async def test_a_connection_beyond_the_limit_is_refused_at_once() -> None:
     port = free_port()
-    async with serving(EdgeSettings(http_port=port, max_in_flight=1)):
-        # An open connection counts as one in flight.
+    async with serving(EdgeSettings(http_port=port, max_connections=1)):
         _, held = await asyncio.open_connection("127.0.0.1", port)
         held.write(b"POST " + RECOMMEND.encode() + b" HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n")
         await held.drain()

@@ -161,7 +161,7 @@ def _request(line: bytes) -> ingestion_pb2.PublishRequest:
     """The event that a line holds; ValueError for any other line."""
     try:
         told = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(told, dict):
         raise ValueError(f"expected a JSON object, found {type(told).__name__}")
@@ -169,7 +169,7 @@ def _request(line: bytes) -> ingestion_pb2.PublishRequest:
         told["request_id"] = told.pop("event_id")
     try:
         request = ParseDict(told, ingestion_pb2.PublishRequest())
-    except ParseError as error:
+    except (ParseError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if request.WhichOneof("body") is None:
         raise ValueError('expected {"publication": {…}} or {"retraction": {…}}')

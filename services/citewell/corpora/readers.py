@@ -14,6 +14,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,10 +110,8 @@ def read_splits(folder: Path, on_reject: OnReject) -> Iterator[SplitRecord]:
     """Which citing paper, or which context, belongs to train, validation and test."""
     named = folder / "splits.json"
     if named.exists():
-        stated = json.loads(named.read_text(encoding="utf-8"))
-        for split in SPLITS:
-            for citing_id in stated.get(split, ()):
-                yield SplitRecord(split, citing_id, by_citing_paper=True)
+        for split, citing_id in _stated_splits(named):
+            yield SplitRecord(split, citing_id, by_citing_paper=True)
         return
     for split, names in _PUBLIC_SPLIT_FILES.items():
         path = next((folder / name for name in names if (folder / name).exists()), None)
@@ -123,6 +122,18 @@ def read_splits(folder: Path, on_reject: OnReject) -> Iterator[SplitRecord]:
                 yield SplitRecord(split, member["context_id"], by_citing_paper=False)
             else:
                 on_reject(Reject(path.name, line, "a split entry needs a context_id"))
+
+
+def _stated_splits(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{path.name} is no JSON: {error}") from None
+    for split in SPLITS:
+        citing_ids = stated.get(split, []) if isinstance(stated, dict) else None
+        if not isinstance(citing_ids, list) or not all(isinstance(each, str) for each in citing_ids):
+            raise Malformed(f"{path.name} must hold an object with lists of paper ids: {', '.join(SPLITS)}")
+        yield from ((split, citing_id) for citing_id in citing_ids)
 
 
 def raw_members(folder: Path, what: str) -> Iterator[dict[str, Any]]:
@@ -160,14 +171,18 @@ def open_plain(path: Path) -> IO[bytes]:
 
 def json_lines(path: Path, on_reject: OnReject) -> Iterator[tuple[int, Any]]:
     """(line, value) of every line of a JSON lines file, plain or gzipped; needs memory for one line."""
-    with open_plain(path) as stream:
-        for line, raw in enumerate(stream, start=1):
-            if raw.isspace():
-                continue
-            try:
-                yield line, json.loads(raw)
-            except ValueError as reason:  # not JSON, or not UTF-8
-                on_reject(Reject(path.name, line, f"not JSON: {reason}"))
+    line = 0
+    try:
+        with open_plain(path) as stream:
+            for line, raw in enumerate(stream, start=1):
+                if raw.isspace():
+                    continue
+                try:
+                    yield line, json.loads(raw)
+                except (ValueError, RecursionError) as reason:  # not JSON, not UTF-8, or nested too deeply
+                    on_reject(Reject(path.name, line, f"not JSON: {reason}"))
+    except (gzip.BadGzipFile, zlib.error, EOFError) as reason:
+        on_reject(Reject(path.name, line + 1, f"not gzip: {reason}; the rest of the file was not read"))
 
 
 def _json_members(path: Path, on_reject: OnReject) -> Iterator[tuple[int, str | None, Any]]:
@@ -243,6 +258,8 @@ class _Scanner:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
+            except RecursionError:
+                raise Malformed("not JSON that can be read: it is nested too deeply") from None
             except ValueError as reason:
                 if self._ended or len(self._buffer) - self._at > _LARGEST_MEMBER:
                     raise Malformed(f"not JSON: {getattr(reason, 'msg', reason)}") from None

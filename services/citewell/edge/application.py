@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from importlib import resources
 from typing import Any
 
@@ -12,13 +11,9 @@ import grpc
 from citewell import __version__
 from citewell.edge.connect import ConnectService
 from citewell.edge.openapi import openapi
+from citewell.edge.requests import Application, Receive, Scope, Send, WholeRequests
 from citewell.edge.settings import EdgeSettings
 from citewell.recommender.v1 import recommender_pb2
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SERVICE = recommender_pb2.DESCRIPTOR.services_by_name["RecommenderService"]
 _PAGE = {
@@ -48,6 +43,8 @@ def application(channel: grpc.aio.Channel, settings: EdgeSettings) -> Applicatio
         settings.default_deadline_seconds,
         settings.longest_deadline_seconds,
     )
+    most = settings.max_request_megabytes << 20
+    calls = WholeRequests(rpcs, settings.max_in_flight, most, settings.max_receiving_megabytes << 20)
     files = {"/openapi.json": (json.dumps(openapi(_SERVICE, __version__)).encode(), "application/json")}
     if settings.page:
         folder = resources.files("citewell.edge") / "page"
@@ -58,7 +55,7 @@ def application(channel: grpc.aio.Channel, settings: EdgeSettings) -> Applicatio
             return
         path, method = scope["path"], scope["method"]
         if path.startswith(rpcs.path + "/"):
-            await rpcs(scope, receive, send)
+            await calls(scope, receive, send)
         elif path in files and method in ("GET", "HEAD"):
             body, kind = files[path]
             await _respond(send, 200, b"" if method == "HEAD" else body, kind, _PAGE_HEADERS)

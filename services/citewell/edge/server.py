@@ -13,6 +13,7 @@ import uvicorn
 
 from citewell.edge.application import application
 from citewell.edge.settings import EdgeSettings
+from citewell.edge.slow_clients import timed_protocol
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import Unavailable
 from citewell.runtime.health import Check
@@ -46,7 +47,8 @@ class EdgeServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            limit_concurrency=settings.max_in_flight,
+            limit_concurrency=settings.max_connections,
+            http=timed_protocol(settings.receive_seconds, settings.send_seconds),
             timeout_graceful_shutdown=max(1, int(settings.grace_seconds)),
             ssl_context_factory=(lambda *_: context) if context else None,
         )

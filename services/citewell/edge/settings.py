@@ -27,6 +27,14 @@ class EdgeSettings(ServiceSettings):
     """Largest request; a draft of 2 MB takes 2.7 MB in JSON."""
     max_in_flight: int = Field(64, ge=1)
     """The most requests in progress; further ones get 503 at once."""
+    max_connections: int = Field(1000, ge=1)
+    """The most connections; requests on further ones get 503 at once."""
+    max_receiving_megabytes: int = Field(128, ge=1)
+    """The most bytes of requests that are being received or answered; what exceeds them gets 503 at once."""
+    receive_seconds: float = Field(30.0, gt=0)
+    """Connections that take longer to send a whole request, or send none, are closed."""
+    send_seconds: float = Field(30.0, gt=0)
+    """Connections that take nothing of an answer for so long are closed."""
     longest_deadline_seconds: float = Field(600.0, gt=0)
     """The longest deadline; requests with longer ones are cut to it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -171,6 +172,8 @@ def _of_archive(name: str, content: bytes, *, unpack: bool = True) -> dict[str, 
             return {each.filename: archive.read(each) for each in inside}
     except (
         zipfile.BadZipFile,
+        ValueError,
+        struct.error,
         zlib.error,
         lzma.LZMAError,
         RuntimeError,

@@ -38,6 +38,8 @@ _INCLUDING = frozenset({"input", "include", "subfile"})
 MAX_NESTING = 200
 """Nested groups; the parser's recursion fails at some thousand."""
 MAX_FILES = 200
+_TOKENS_PER_CHARACTER = 4
+"""How often the parser may look at each character, on average; sound drafts need less than 1.5."""
 
 # The parser logs errors that it tolerates; they are reported by line and column instead.
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
@@ -73,25 +75,30 @@ class _Reader:
         if deep := _too_deep(source.text):
             self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
             return
-        nodes = self._parsed(source)
         self._open.append(source.name)
-        document = _environment(nodes, "document")
-        if document is not None:
-            self._preamble(nodes)
-        self._nodes(source, document.nodelist if document is not None else nodes)
+        try:
+            nodes = self._parsed(source)
+            document = _environment(nodes, "document")
+            if document is not None:
+                self._preamble(nodes)
+            self._nodes(source, document.nodelist if document is not None else nodes)
+        except RecursionError:
+            self._problem(source, 0, "commands are nested too deeply; the rest of this file was left out")
+        except _TooMuchWork:
+            self._problem(source, 0, "the braces are so broken that reading would not end; this file was left out")
         self._open.pop()
 
     def _parsed(self, source: Source) -> list[Any]:
         """The file's nodes. Reports the first error of the strict parser; the tolerant parser then reads the file."""
         try:
-            nodes: list[Any] = _walker(source, tolerant=False).get_latex_nodes()[0]
+            nodes: list[Any] = _Walker(source.text, tolerant=False).get_latex_nodes()[0]
             return nodes
         except LatexWalkerParseError as error:
             message = str(error.msg).splitlines()[0]
             self.flow.problems.append(Problem(source.name, error.lineno or 1, (error.colno or 0) + 1, message))
         except LatexWalkerError as error:
             self.flow.problems.append(Problem(source.name, 1, 1, str(error).splitlines()[0]))
-        tolerated: list[Any] = _walker(source, tolerant=True).get_latex_nodes()[0]
+        tolerated: list[Any] = _Walker(source.text, tolerant=True).get_latex_nodes()[0]
         return tolerated
 
     def _preamble(self, nodes: list[Any]) -> None:
@@ -169,8 +176,22 @@ class _Reader:
         self.flow.problems.append(Problem(source.name, *source.line_and_column(offset), message))
 
 
-def _walker(source: Source, *, tolerant: bool) -> Any:
-    return LatexWalker(source.text, latex_context=_DB, tolerant_parsing=tolerant)
+class _TooMuchWork(Exception):
+    """The parser reads the same text again and again."""
+
+
+class _Walker(LatexWalker):  # type: ignore[misc]  # pylatexenc has no types
+    """The parser with a limit of work: on text with many broken groups its tries grow exponentially."""
+
+    def __init__(self, text: str, *, tolerant: bool) -> None:
+        super().__init__(text, latex_context=_DB, tolerant_parsing=tolerant)
+        self._left = _TOKENS_PER_CHARACTER * len(text) + 1000
+
+    def get_token(self, *args: Any, **more: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuchWork
+        return super().get_token(*args, **more)
 
 
 def _arguments(node: Any) -> list[Any]:

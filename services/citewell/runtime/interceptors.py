@@ -20,6 +20,7 @@ from citewell.runtime.errors import (
     CitewellError,
     Internal,
     InvalidField,
+    NotBuilt,
     Overloaded,
     PermissionDenied,
     Unauthenticated,
@@ -152,6 +153,8 @@ class _Call:
             # Not the caller's credentials were refused but this service's, by a service that it needs.
             telemetry.logger.error("refused", method=self._method, stage=error.metadata["stage"], why=error.message)
             error = Unavailable(f"{error.metadata['stage']} refuses this service", reason="SERVICE_REFUSED")
+        if isinstance(error, NotImplementedError):  # of the generated class: no handler was written
+            error = NotBuilt(f"this release does not have {self._method}")
         if not isinstance(error, CitewellError):
             telemetry.logger.error("defect", method=self._method, exc_info=error)
             error = Internal("an internal error happened; the service's log has it")

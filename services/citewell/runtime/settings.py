@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 NESTING = "__"
 FROM_FILE = "_FILE"
@@ -181,6 +187,8 @@ def read_settings(kind: type[S]) -> S:
         problem = error.errors()[0]
         name = prefix + NESTING.join(str(part).upper() for part in problem["loc"])
         raise UnknownSetting(f"setting {name}{_told(name, problem['input'])}: {problem['msg']}") from None
+    except (SettingsError, RecursionError) as error:  # a group that is no JSON; which one, the message says
+        raise UnknownSetting(f"settings {prefix}…: {str(error).partition(' from source')[0]}") from None
 
 
 class _Environment(EnvSettingsSource):
