@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import grpc
 import pytest
@@ -18,6 +14,7 @@ from citewell.commands.stack import SERVICES
 from citewell.recommender.v1 import recommender_pb2 as messages
 from tests.e2e.client import Refusal
 from tests.e2e.conftest import Running
+from tests.e2e.losses import frozen, killed
 from tests.servers.processes import wait_until
 
 RERANKER_REASONS = {"RERANKER_UNAVAILABLE", "RERANK_TIMEOUT"}
@@ -42,31 +39,10 @@ def _health(running: Running, service: str) -> int:
         return 0
 
 
-@contextmanager
-def _killed(running: Running, service: str) -> Iterator[None]:
-    running.stack.kill(service)
-    try:
-        yield
-    finally:
-        running.stack.start([service])
-        running.stack.wait([service])
-
-
-@contextmanager
-def _frozen(running: Running, service: str) -> Iterator[None]:
-    """Freezes the process with SIGSTOP: it answers nothing, but its connections stay open."""
-    pid = running.stack.processes[service].pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def test_a_lost_reranker_degrades_answers_until_it_is_back(running: Running) -> None:
     query = running.queries[0].query
     whole = _reasons(running.client.recommend(query))
-    with _killed(running, "reranker"):
+    with killed(running, "reranker"):
         for _ in range(5):
             answer = running.client.recommend(query)
             assert _reasons(answer) & RERANKER_REASONS
@@ -78,7 +54,7 @@ def test_a_lost_reranker_degrades_answers_until_it_is_back(running: Running) -> 
 def test_a_frozen_reranker_leaves_time_for_an_answer(running: Running) -> None:
     query = running.queries[0].query
     running.client.recommend(query)
-    with _frozen(running, "reranker"):
+    with frozen(running, "reranker"):
         started = time.monotonic()
         answer = running.client.recommend(query, seconds=2.0)
         assert time.monotonic() - started < 2.0
@@ -94,7 +70,7 @@ def test_without_what_every_answer_needs_calls_wait_for_it_until_their_deadline(
     before = _ranking(running)
     query = running.queries[0].query
     with ThreadPoolExecutor(1) as pool:
-        with _killed(running, service):
+        with killed(running, service):
             with pytest.raises(grpc.RpcError) as error:
                 running.client.recommend(query, seconds=2)
             assert Refusal.of(error.value).code == "DEADLINE_EXCEEDED"
@@ -108,7 +84,7 @@ def test_without_what_every_answer_needs_calls_wait_for_it_until_their_deadline(
 
 @pytest.mark.parametrize("service", ["index", "profiler"])
 def test_a_frozen_dependency_ends_in_time(running: Running, service: str) -> None:
-    with _frozen(running, service):
+    with frozen(running, service):
         started = time.monotonic()
         with pytest.raises(grpc.RpcError) as error:
             running.client.recommend(running.queries[0].query, seconds=0.5)
