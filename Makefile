@@ -13,7 +13,7 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults fuzz repro report lock settings-page clean
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults alerts rolling dashboards fuzz repro report lock settings-page clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -81,6 +81,15 @@ ledger-faults: ; $(FAULTS) --junitxml=.cache/$@.xml $(HISTORIES)
 
 fuzz: setup-dev ## Read drafts after a million random edits; what it took goes to .cache/fuzz.xml
 	$(BIN)/python -m pytest --long tests/unit/test_edited_drafts.py --junitxml=.cache/fuzz.xml
+
+alerts: setup-dev ## Fire every alert on running services with a real Prometheus (apt-get install prometheus)
+	$(BIN)/python -m pytest --long --durations=0 --junitxml=.cache/$@.xml tests/e2e/test_alerts.py tests/unit/test_observability.py
+
+rolling: setup-dev ## Restart every service under load, three times: no call may fail
+	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_rolling_restart.py
+
+dashboards: setup-dev ## Write the Grafana dashboards from deploy/observability/dashboards.py
+	$(BIN)/python deploy/observability/dashboards.py
 
 repro: setup-dev ## Measure published and own figures again (needs CITEWELL_DATA)
 	$(BIN)/python -m pytest tests/repro -m data

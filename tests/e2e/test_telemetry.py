@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 
 from citewell.scholarly.publications import Publication
@@ -9,6 +11,7 @@ from tests.e2e.conftest import Running
 from tests.servers.metrics import scraped
 from tests.servers.otlp import CollectedSpan
 from tests.servers.processes import wait_until
+from tests.servers.prometheus import ALERTS
 
 INGESTION, LEDGER = "citewell.ingestion.v1.IngestionService", "citewell.profiler.v1.LedgerService"
 INDEX, RECOMMENDER = "citewell.index.v1.IndexService", "citewell.recommender.v1.RecommenderService"
@@ -73,6 +76,19 @@ def test_one_trace_of_an_answer(running: Running) -> None:
     services = {f"citewell-{name}" for name in ("recommender", "profiler", "index", "reranker")}
     wait_until(lambda: {service for service, _, _ in _seen(running, trace_id)} == services, "spans of four services")
     wait_until(lambda: _roots(running.traces.trace(trace_id)) == {f"{RECOMMENDER}/Recommend"}, "one root")
+
+
+def test_alerts_and_dashboards_ask_for_metrics_that_exist(running: Running) -> None:
+    """What only a failure makes appear is named here."""
+    running.client.recommend(running.queries[0].query)
+    made_by_failures = {"citewell_retries_total"}
+    asked = re.findall(r"\b(?:citewell|grpc)_\w+", ALERTS.read_text())
+    for dashboard in (ALERTS.parent / "dashboards").glob("*.json"):
+        for panel in json.loads(dashboard.read_text())["panels"]:
+            asked += re.findall(r"\b(?:citewell|grpc)_\w+", " ".join(each["expr"] for each in panel["targets"]))
+    known = set[str]().union(*(scraped(port).names for port in running.metrics_ports.values()))
+    assert len(set(asked)) > 20
+    assert set(asked) - known - made_by_failures == set()
 
 
 def _seen(running: Running, trace_id: str) -> set[tuple[str, str, str]]:

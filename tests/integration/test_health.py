@@ -14,7 +14,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from citewell.runtime import health
-from citewell.runtime.channels import open_channel
 from citewell.runtime.server import ServiceProcess
 from tests.integration.test_service_process import NAME, running
 from tests.servers.processes import end
@@ -25,7 +24,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 async def said(process: ServiceProcess) -> dict[str, bool]:
     """What each name is told to a probe now."""
-    async with open_channel(f"localhost:{process.port}") as channel:
+    async with grpc.aio.insecure_channel(f"localhost:{process.port}") as channel:
         check = health_pb2_grpc.HealthStub(channel).Check
         return {
             name: (await check(health_pb2.HealthCheckRequest(service=name), timeout=10, wait_for_ready=True)).status
@@ -35,7 +34,7 @@ async def said(process: ServiceProcess) -> dict[str, bool]:
 
 
 async def until(process: ServiceProcess, wanted: int) -> None:
-    async with open_channel(f"localhost:{process.port}") as channel:
+    async with grpc.aio.insecure_channel(f"localhost:{process.port}") as channel:
         request = health_pb2.HealthCheckRequest(service=health.READY)
         watch = health_pb2_grpc.HealthStub(channel).Watch(request, wait_for_ready=True, timeout=20)
         async for answer in watch:

@@ -94,7 +94,8 @@ class Watermarks:
         self._waiting.setdefault(key, set()).add(waiting)
         self._wake.set()  # the event may be settled already
         try:
-            return await asyncio.wait_for(waiting, seconds)
+            async with asyncio.timeout(seconds):  # before Python 3.12 asyncio.wait_for may swallow a cancellation
+                return await waiting
         except TimeoutError:
             return (await asyncio.to_thread(self._read, [key])).states[key]
         finally:
@@ -112,7 +113,8 @@ class Watermarks:
             if done(answer) or left <= 0:
                 return answer
             with suppress(TimeoutError):
-                await asyncio.wait_for(next_look.wait(), left)
+                async with asyncio.timeout(left):
+                    await next_look.wait()
 
     def _read(self, keys: Sequence[str | LogPosition]) -> _Seen:
         """Reads everything in one transaction, for all waiting callers together."""

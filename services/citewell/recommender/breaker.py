@@ -15,8 +15,13 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether most attempts are refused now."""
+        """Whether most attempts are refused."""
         return self._failures >= self._allowed_failures
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether an attempt would be refused now. Without attempts an open breaker rests only once."""
+        return self.is_open and self._clock() < self._next_attempt
 
     def admits(self) -> bool:
         """Whether to try now. An open breaker lets one attempt through, and the next only after another rest."""

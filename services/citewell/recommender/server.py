@@ -98,7 +98,7 @@ class RecommenderServer(RecommenderServiceServicer):
 
     def _open_breakers(self, options: CallbackOptions) -> list[Observation]:
         return [
-            Observation(int(breaker.is_open), {"service": service})
+            Observation(int(breaker.is_resting), {"service": service})
             for service, breaker in self._recommender.breakers.items()
         ]
 

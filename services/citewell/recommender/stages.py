@@ -43,7 +43,8 @@ class Run:
             raise DeadlineExceeded(f"{max(seconds, 0) * 1000:.0f} ms were left, too little to start {name}", stage=name)
         started = self.clock()
         try:
-            return await asyncio.wait_for(work(seconds), seconds)
+            async with asyncio.timeout(seconds):  # before Python 3.12 asyncio.wait_for may swallow a cancellation
+                return await work(seconds)
         except TimeoutError:
             raise DeadlineExceeded(f"{name} did not answer within {seconds * 1000:.0f} ms", stage=name) from None
         finally:

@@ -21,7 +21,7 @@ from citewell.reranker.settings import PACKAGED_MODEL, Backend, RerankerSettings
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceServicer, add_RerankerServiceServicer_to_server
 from citewell.runtime import deadlines, telemetry
-from citewell.runtime.errors import InvalidField, Overloaded
+from citewell.runtime.errors import InvalidField, Overloaded, Unavailable
 from citewell.runtime.health import Check
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.contexts import TARGET
@@ -113,6 +113,8 @@ class RerankerServer(RerankerServiceServicer):
     async def Rerank(self, request: messages.RerankRequest, context: Any) -> messages.RerankResponse:
         query, candidates = query_from_message(request), _candidates(request, self._citing_contexts)
         depth = _depth(request.depth) or self._settings.default_depth
+        if self._model is not None and self._reranker is None:
+            raise Unavailable("the reranker is starting", stage="rerank")
         if self._reranker is None or self._scorer is None:
             return _response(unscored(candidates, depth, PRIOR_DECAY), "")
         left = deadlines.remaining() - deadlines.MARGIN_SECONDS

@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
 from citewell.runtime.files import Reloaded
+from citewell.runtime.health import READY
 from citewell.runtime.rotating import RotatingChannel
 from citewell.runtime.settings import TlsClient, UnknownSetting, on_this_machine, read_secret
 from citewell.runtime.tls import client_credentials, client_files
@@ -58,7 +59,14 @@ IDEMPOTENT = {
         "Info",
     ),
     "citewell.reranker.v1.RerankerService": ("Rerank", "Info"),
-    "citewell.ingestion.v1.IngestionService": ("GetPublicationStatus", "ListDeadLetters", "ListFeedback", "Info"),
+    # Publish: an event that is appended twice changes nothing the second time.
+    "citewell.ingestion.v1.IngestionService": (
+        "Publish",
+        "GetPublicationStatus",
+        "ListDeadLetters",
+        "ListFeedback",
+        "Info",
+    ),
 }
 
 SERVICE_CONFIG = {
@@ -77,6 +85,9 @@ SERVICE_CONFIG = {
             },
         }
     ],
+    # Calls go only to servers that are ready, so that those which start or stop get none. Needs the service
+    # grpc.health.v1.Health at the address.
+    "healthCheckConfig": {"serviceName": READY},
     "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.1},
 }
 """What every client of citewell should use; `citewell service-config` prints it for clients in other languages."""
@@ -233,6 +244,9 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
         elif detail.Unpack(retry):
             retry_after_seconds = retry.retry_delay.ToMilliseconds() / 1000
     message = error.details() or "no details"
+    if error.code() is grpc.StatusCode.CANCELLED and not reason:
+        # Not cancelled by us, which raises CancelledError: the server stopped before it looked at the call.
+        return Unavailable(f"{stage}: the server stopped", stage=stage)
     if violation is not None:
         return _InvalidRemoteField(violation.field, message, reason)
     code = int(error.code().value[0])

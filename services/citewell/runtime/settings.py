@@ -102,8 +102,8 @@ class ServiceSettings(BaseSettings):
     """Lowest level that is logged."""
     default_deadline_seconds: float = Field(30.0, gt=0)
     """Deadline of unary calls that come without one."""
-    drain_seconds: float = Field(0.0, ge=0)
-    """After SIGTERM: how long to go on serving while load balancers notice NOT_SERVING."""
+    drain_seconds: float = Field(0.2, ge=0)
+    """After SIGTERM: how long to go on serving while clients and load balancers notice NOT_SERVING."""
     grace_seconds: float = Field(10.0, ge=0)
     """After draining: how long calls in flight may take to finish."""
     max_connection_age_seconds: float = Field(300.0, gt=0)
