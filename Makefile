@@ -13,7 +13,7 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults alerts rolling dashboards fuzz repro report lock settings-page clean
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -88,8 +88,20 @@ alerts: setup-dev ## Fire every alert on running services with a real Prometheus
 rolling: setup-dev ## Restart every service under load, three times: no call may fail
 	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_rolling_restart.py
 
+links: setup-dev ## Cut links and freeze services in random order: calls end in time, nothing is lost
+	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_links.py
+
+runbook: setup-dev ## Cause each trouble of the runbook, and run the page's own commands
+	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_runbook.py
+
+upgrade: setup-dev ## Upgrade from an older commit with its data, and roll back (CITEWELL_UPGRADE_FROM)
+	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_upgrade.py
+
 dashboards: setup-dev ## Write the Grafana dashboards from deploy/observability/dashboards.py
 	$(BIN)/python deploy/observability/dashboards.py
+
+observed: setup-dev ## Draw the dashboards and one trace from running services
+	$(BIN)/python -m tests.load.observed --out deploy/docs/results
 
 repro: setup-dev ## Measure published and own figures again (needs CITEWELL_DATA)
 	$(BIN)/python -m pytest tests/repro -m data

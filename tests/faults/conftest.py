@@ -1,10 +1,13 @@
-"""Selects the fault tests that run with --long only."""
+"""What every fault test may ask for, and what only `--long` runs."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
+_LONG = {"test_memory.py", "test_rolling_restart.py", "test_runbook.py", "test_upgrade.py"}
+
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A short run cannot tell a growth of one per cent from noise, so memory is tested in long runs only."""
-    return True if collection_path.name == "test_memory.py" and not config.getoption("long") else None
+    return True if collection_path.name in _LONG and not config.getoption("long") else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from citewell.reranker.v1 import reranker_pb2, reranker_pb2_grpc
 from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke, open_channel
 from citewell.runtime.errors import Unavailable
+from citewell.runtime.settings import ServiceSettings
 from citewell.scholarly.papers import SearchFilter
 from tests.integration.test_index_service import connected, fill, numbers, serving
 from tests.integration.test_service_process import running
@@ -55,3 +58,39 @@ async def test_a_search_waits_out_a_restart_of_the_index_and_evidence_does_not(t
                 found, papers = await asyncio.gather(*waiting)
         assert [hit.paper.id for hit in found.hits] == [hit.paper.id for hit in before.hits]
         assert list(papers) == ["p0003"]
+
+
+async def test_callers_of_two_servers_lose_no_call_while_each_restarts_and_none_reaches_one_that_warms() -> None:
+    ports = free_ports(2)
+    addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+    answered, over = 0, asyncio.Event()
+
+    async def ask(stub: reranker_pb2_grpc.RerankerServiceStub) -> None:
+        nonlocal answered
+        while not over.is_set():
+            with deadlines.within(10):
+                await invoke(stub.Rerank, reranker_pb2.RerankRequest(), "rerank")
+            answered += 1
+
+    async def go_on(enough: Callable[[], bool]) -> None:
+        while not enough():
+            assert not any(caller.done() for caller in callers), "a call failed"
+            await asyncio.sleep(0.005)
+
+    async with asyncio.timeout(60), AsyncExitStack() as ends:
+        servers = [AsyncExitStack(), AsyncExitStack()]
+        for server, port in zip(servers, ports, strict=True):
+            await ends.enter_async_context(server)
+            await server.enter_async_context(running(ServiceSettings(port=port)))
+        channel = await ends.enter_async_context(open_channel(f"ipv4:{addresses}"))
+        callers = [asyncio.create_task(ask(reranker_pb2_grpc.RerankerServiceStub(channel))) for _ in range(8)]
+        for server, port in zip(servers, ports, strict=True):
+            await go_on(lambda least=answered + 100: answered >= least)
+            await server.aclose()
+            service, _ = await server.enter_async_context(running(ServiceSettings(port=port), warm=False))
+            await go_on(lambda least=answered + 300: answered >= least)
+            assert not service.calls, "it still warms"
+            service.warm.set()
+            await go_on(lambda calls=service.calls: len(calls) > 10)
+        over.set()
+        await asyncio.gather(*callers)

@@ -41,6 +41,13 @@ def test_every_alert_names_an_entry_of_the_runbook() -> None:
             assert rule["labels"]["severity"] in ("page", "ticket")
 
 
+def test_every_command_of_the_runbook_is_run_by_its_test() -> None:
+    commands = re.findall(r"^```sh (\S+)$", (ROOT / "deploy/docs/runbook.md").read_text("utf-8"), re.MULTILINE)
+    run = re.findall(r'COMMANDS\["([\w-]+)"\]', (ROOT / "tests/faults/test_runbook.py").read_text("utf-8"))
+    assert len(commands) > 5
+    assert set(run) == set(commands)
+
+
 def test_dashboards_are_those_of_their_source() -> None:
     dashboards = _dashboards()
     written = dict(dashboards.written(each) for each in dashboards.DASHBOARDS)

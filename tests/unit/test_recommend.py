@@ -249,3 +249,15 @@ async def test_a_cancelled_query_cancels_its_stages() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert cancelled.is_set()
+
+
+async def test_explain_shows_no_paper_of_on_or_after_published_before() -> None:
+    world = World()
+    for boundary, admitted in (("2011", True), ("2010", False)):
+        options = Options(filter=SearchFilter(published_before=PartialDate.parse(boundary)))
+        explained = world.recommender().explain(QUERY, "p5", options, lambda: 10.0)
+        if admitted:
+            assert (await explained).item.paper.id == "p5"
+        else:
+            with pytest.raises(NotFound, match="not published before 2010"):
+                await explained

@@ -36,6 +36,7 @@ from citewell.recommender.queries import Options
 from citewell.recommender.rerank_stage import RerankStage, reordered
 from citewell.recommender.stages import OptionalStage, Run, together
 from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, InvalidField, NotFound
+from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.queries import AsOf, Query, Strategy
 
 # Of the time left, the share that a watermark may be waited for. The rest is for the answer.
@@ -131,6 +132,10 @@ class Recommender:
         known = await run.stage("lookup", lambda seconds: self._papers.get([paper_id], options.full, seconds))
         if paper_id not in known:
             raise NotFound(f"paper_id is {paper_id!r}; no paper with this id can be an answer", paper_id=paper_id)
+        before = options.filter.published_before
+        if not SearchFilter(before).admits(known[paper_id]):
+            message = f"paper_id is {paper_id!r}; it was not published before {before}, so it cannot be an answer"
+            raise NotFound(message, paper_id=paper_id)
         ranking = await self._rank(run, explained=paper_id)
         scores = await self._candidates.scores(run, ranking.embedding, [paper_id])
         score = scores.get(paper_id, ProfileScore(0.0, 0))

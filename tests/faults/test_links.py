@@ -1,0 +1,247 @@
+"""Links between five services are cut, stalled and delayed in random order, and services are frozen.
+
+Whoever asks meanwhile hears within the deadline (P4), hears of a missing reranker in the answer (P5), and every
+acknowledged event becomes searchable (P1).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+
+from citewell.commands.stack import Stack, choose_ports
+from citewell.ingestion.v1 import ingestion_pb2
+from citewell.recommender.v1 import recommender_pb2 as messages
+from citewell.scholarly.publications import Publication
+from tests.demo_world import Asked, divided
+from tests.e2e.client import Client, Refusal
+from tests.e2e.conftest import publish
+from tests.servers.processes import wait_until
+from tests.servers.proxy import Proxy
+from tests.tiny_models import write_tiny_encoder
+
+pytestmark = pytest.mark.fault
+
+SERVICES = ("index", "profiler", "reranker", "ingestion", "recommender")
+LINKS = (
+    ("recommender", "profiler"),
+    ("recommender", "index"),
+    ("recommender", "reranker"),
+    ("recommender", "ingestion"),
+    ("profiler", "index"),
+    ("ingestion", "profiler"),
+)
+RERANKER_REASONS = {"RERANKER_UNAVAILABLE", "RERANK_TIMEOUT"}
+USUAL = {"CONTEXT_CUT"}
+"""What the tiny encoder lacks in any case."""
+DEADLINES = (0.5, 1.0, 3.0)
+SLACK = 1.0
+"""How much later than its deadline a call may end on a busy machine."""
+PATIENCE = 90.0
+
+
+@dataclass
+class System:
+    """Five services whose calls to each other go through proxies."""
+
+    stack: Stack
+    links: dict[tuple[str, str], Proxy]
+    asked: list[Asked]
+
+    @contextmanager
+    def frozen(self, service: str) -> Iterator[None]:
+        """SIGSTOP until the end of the block."""
+        process = self.stack.processes[service]
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+    @contextmanager
+    def disturbed(self, link: tuple[str, str], how: str) -> Iterator[None]:
+        """The link is cut, stalls, is reset, or delays every packet until the end of the block."""
+        proxy = self.links[link]
+        match how:
+            case "cut":
+                proxy.cut()
+            case "stalled":
+                proxy.blackhole()
+            case "reset":
+                proxy.reset()
+            case _:
+                proxy.delay(0.3)
+        try:
+            yield
+        finally:
+            proxy.restore()
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    folder = tmp_path_factory.mktemp("links")
+    ports = choose_ports(0)
+    with ExitStack() as ends:
+        links = {link: ends.enter_context(Proxy(ports[link[1]])) for link in LINKS}
+        settings = {
+            f"CITEWELL_{caller.upper()}__{callee.upper()}_ADDRESS": f"127.0.0.1:{proxy.port}"
+            for (caller, callee), proxy in links.items()
+        }
+        settings |= {
+            "CITEWELL_RECOMMENDER__BREAKER_REST_SECONDS": "0.5",
+            "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "0.5",
+            "CITEWELL_INGESTION__PACE__APPLY_SECONDS": "5",
+            "CITEWELL_PROFILER__ENCODER": str(write_tiny_encoder(folder / "encoder")),
+            "CITEWELL_PROFILER__ENCODER_CACHE": str(folder / "graphs"),
+        }
+        stack = Stack(folder / "data", ports, settings=settings)
+        ends.callback(stack.stop, SERVICES[::-1])
+        stack.start(SERVICES)
+        stack.wait(SERVICES)
+        world = list(divided(200, 5))
+        client = Client(stack.addresses)
+        ends.callback(client.close)
+        publish(client, [publication for publication, _ in world])
+        yield System(stack, links, [asked for _, some in world for asked in some])
+
+
+@dataclass
+class Callers:
+    """Threads that ask with changing deadlines, and one that publishes."""
+
+    system: System
+    deadlines: tuple[float, ...] = DEADLINES
+    endings: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    answers: list[set[str]] = field(default_factory=list)
+    """The reasons of degradation of each answer."""
+    tokens: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._ask, args=[number]) for number in range(3)]
+        threads.append(threading.Thread(target=self._publish))
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.over.set()
+            for thread in threads:
+                thread.join()
+
+    def _ask(self, number: int) -> None:
+        client = Client(self.system.stack.addresses)
+        deadlines = itertools.islice(itertools.cycle(self.deadlines), number, None)
+        for asked, deadline in zip(itertools.cycle(self.system.asked), deadlines, strict=False):
+            if self.over.is_set():
+                break
+            started = time.monotonic()
+            try:
+                answer = client.recommend(asked.query, messages.Options(rerank_depth=5), seconds=deadline)
+                ending = "OK"
+                self.answers.append({each.reason for each in answer.degraded})
+                if not answer.items:
+                    self.wrong.append("an answer is empty")
+            except grpc.RpcError as error:
+                refusal = Refusal.of(error)
+                ending = refusal.code
+                if ending not in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"):
+                    self.wrong.append(f"{refusal}")
+            late = time.monotonic() - started - deadline
+            if late > SLACK:
+                self.wrong.append(f"{ending} came {late:.1f} s after a deadline of {deadline} s")
+            self.endings[ending] += 1
+        client.close()
+
+    def _publish(self) -> None:
+        client = Client(self.system.stack.addresses)
+        while not self.over.wait(0.1):
+            name = f"linked-{random.getrandbits(64):x}"
+            with suppress(grpc.RpcError):  # publishers repeat what is not acknowledged
+                self.tokens.append(client.publish(Publication(name, 1, f"Published while links are cut: {name}")).token)
+        client.close()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(5 if metafunc.config.getoption("long") else 1))
+    if "loss" in metafunc.fixturenames:
+        losses = ["frozen", "cut", "stalled", "reset", "delayed"]
+        metafunc.parametrize("loss", losses if metafunc.config.getoption("long") else losses[:1])
+
+
+@pytest.mark.timeout(420)
+def test_whoever_asks_hears_in_time_while_links_are_cut_in_random_order(
+    system: System, seed: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
+) -> None:
+    draw = random.Random(seed)
+    callers = Callers(system)
+    done = []
+    with callers.calling():
+        for _ in range(25 if pytestconfig.getoption("long") else 3):
+            with ExitStack() as disturbances:
+                for _ in range(draw.randint(1, 2)):
+                    if draw.random() < 0.3:
+                        service = draw.choice([name for name in SERVICES if name != "recommender"])
+                        done.append(f"{service} frozen")
+                        disturbances.enter_context(system.frozen(service))
+                    else:
+                        link, how = draw.choice(LINKS), draw.choice(["cut", "stalled", "reset", "delayed"])
+                        done.append(f"{' → '.join(link)} {how}")
+                        disturbances.enter_context(system.disturbed(link, how))
+                callers.over.wait(draw.uniform(0.5, 3.0))
+            callers.over.wait(draw.uniform(0.0, 1.0))
+    record_property("disturbances", ", ".join(done))
+    record_property("endings", dict(callers.endings))
+    assert not callers.wrong, done
+    assert callers.endings["OK"], "somebody was answered"
+    client = Client(system.stack.addresses)
+    try:
+        started = time.monotonic()
+        wait_until(lambda: _whole(client, system.asked[0]), "a whole answer again", PATIENCE)
+        for token in callers.tokens:
+            status = client.settled(token, seconds=PATIENCE)
+            assert status.state == ingestion_pb2.PUBLICATION_STATE_SEARCHABLE, status
+        record_property("seconds_to_recover", round(time.monotonic() - started, 1))
+    finally:
+        client.close()
+
+
+@pytest.mark.timeout(180)
+def test_without_the_reranker_every_answer_comes_and_says_so(system: System, loss: str) -> None:
+    link = ("recommender", "reranker")
+    callers = Callers(system, deadlines=(5.0,))
+    client = Client(system.stack.addresses)
+    try:
+        wait_until(lambda: _whole(client, system.asked[0]), "a whole answer before", PATIENCE)
+        with callers.calling(), system.frozen("reranker") if loss == "frozen" else system.disturbed(link, loss):
+            wait_until(lambda: len(callers.answers) >= 12, "twelve answers", PATIENCE)
+        assert not callers.wrong
+        assert callers.endings.keys() == {"OK"}
+        assert all(reasons <= RERANKER_REASONS | USUAL for reasons in callers.answers)
+        if loss in ("cut", "stalled", "frozen"):
+            assert any(reasons & RERANKER_REASONS for reasons in callers.answers)
+        wait_until(lambda: _whole(client, system.asked[0]), "a whole answer again", PATIENCE)
+    finally:
+        client.close()
+
+
+def _whole(client: Client, asked: Asked) -> bool:
+    try:
+        answer = client.recommend(asked.query, messages.Options(rerank_depth=5), seconds=5.0)
+    except grpc.RpcError:
+        return False
+    return bool(answer.items) and {each.reason for each in answer.degraded} <= USUAL
