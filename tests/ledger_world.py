@@ -80,9 +80,11 @@ class MemoryIndex:
     async def holdings(self) -> Holdings:
         papers, spans = self.papers.get(self.serving, {}), self.spans.get(self.serving, {})
         visible = sum(not span.hidden for span in spans.values())
-        return Holdings(frozenset(self.views), self.serving, len(papers), visible, self.changes)
+        held = {name: len(self.papers[name]) for name in self.views}
+        return Holdings(held, self.serving, len(papers), visible, self.changes)
 
-    async def create_view(self, view: View) -> None:
+    async def create_view(self, view: View) -> bool:
+        created = view.name not in self.views
         there = self.views.setdefault(view.name, view)
         if any(getattr(there, each) != getattr(view, each) for each in ("epoch", "weights", "form")) or (
             there.model.hash != view.model.hash
@@ -90,6 +92,7 @@ class MemoryIndex:
             raise FailedPrecondition("the view is there with other properties")
         self.papers.setdefault(view.name, {})
         self.spans.setdefault(view.name, {})
+        return created
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
         if view.name not in self.views:
@@ -138,8 +141,8 @@ class LosingIndex:
     async def holdings(self) -> Holdings:
         return await self._index.holdings()
 
-    async def create_view(self, view: View) -> None:
-        await self._index.create_view(view)
+    async def create_view(self, view: View) -> bool:
+        return await self._index.create_view(view)
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
         await self._index.upsert(view, papers, spans)

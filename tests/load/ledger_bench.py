@@ -95,7 +95,8 @@ class NoIndex:
     async def holdings(self) -> Holdings:
         return Holdings()
 
-    async def create_view(self, view: View) -> None: ...
+    async def create_view(self, view: View) -> bool:
+        return True
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None: ...
 

@@ -46,14 +46,14 @@ class IndexClient:
 
     async def holdings(self) -> Holdings:
         info = await invoke(self._stub.Info, index_pb2.InfoRequest(), "index.Info", at_most=READ_SECONDS)
-        views = frozenset(view.name for view in info.views)
+        views = {view.name: view.stored_papers for view in info.views}
         if not any(view.serving for view in info.views):
             return Holdings(views)
         stats = await invoke(self._stub.Stats, index_pb2.StatsRequest(), "index.Stats", at_most=READ_SECONDS)
         papers = stats.papers + stats.hidden_papers
         return Holdings(views, stats.index_view, papers, stats.spans, stats.change_number)
 
-    async def create_view(self, view: View) -> None:
+    async def create_view(self, view: View) -> bool:
         request = index_pb2.CreateViewRequest(
             index_view=view.name,
             epoch=view.epoch,
@@ -61,7 +61,8 @@ class IndexClient:
             dimension=view.model.dimension,
             settings_hash=settings_hash(view),
         )
-        await invoke(self._stub.CreateView, request, "index.CreateView", at_most=WRITE_SECONDS)
+        answer = await invoke(self._stub.CreateView, request, "index.CreateView", at_most=WRITE_SECONDS)
+        return bool(answer.created)
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
         points: list[Point] = [

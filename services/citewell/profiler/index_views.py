@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from citewell.profiler.ledger.database import Database
@@ -23,7 +24,8 @@ _refills = meter.create_counter("citewell_index_refills", description="Views fil
 class Holdings:
     """What the index reports about its content."""
 
-    views: frozenset[str] = frozenset()
+    views: Mapping[str, int] = field(default_factory=dict)
+    """The paper points in each view, including hidden ones."""
     serving: str = ""
     papers: int = 0
     """Paper points in the served view, including hidden ones. Paper points are never deleted."""
@@ -38,8 +40,8 @@ class IndexWriter(Protocol):
 
     async def holdings(self) -> Holdings: ...
 
-    async def create_view(self, view: View) -> None:
-        """Creates the view's collections. Does nothing if they exist with the same properties."""
+    async def create_view(self, view: View) -> bool:
+        """Creates the view's collections. False if they existed with the same properties."""
 
     async def upsert(self, view: View, papers: Sequence[PaperPoint], spans: Sequence[SpanPoint]) -> None:
         """Writes points. An older version never replaces a newer one."""
@@ -71,21 +73,25 @@ class IndexViews:
         self._served = ""
         self._last = Holdings()
         self._to_compare = True
-        self._preparing = asyncio.Lock()
+        self._preparing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         _refills.add(0)  # a rate needs a value from before the first increase
 
     async def prepare(self, view: View) -> None:
         """Creates the view in the index if it is missing. Serves it if the ledger's serving view is this one."""
-        async with self._preparing:
+        async with self._preparing[view.name]:  # a view that cannot be created does not delay the others
             await self._prepare(view)
 
     async def _prepare(self, view: View) -> None:
         if view.name not in self._created:
-            if view.name not in (await self._index.holdings()).views:
+            known = view.name in (await self._index.holdings()).views
+            if not known:
                 # Mark first, create second: after a crash in between, the view is still missing and is marked again.
                 await self._refill(view, "the index has no such view")
                 self._to_compare = True
-            await self._index.create_view(view)
+            if await self._index.create_view(view) and known:
+                # It was lost between the two calls, or the first was answered by a process that did not know yet.
+                await self._refill(view, "the index had lost the view")
+                self._to_compare = True
             await asyncio.to_thread(note_created, self._database, view)
             self._created.add(view.name)
         if view.serving and self._served != view.name:
@@ -110,17 +116,37 @@ class IndexViews:
             self.disturbed()
             raise
         views = await asyncio.to_thread(self._read_views)
-        for view in views:
-            if view.can_be_filled and view.name not in held.views:
-                self.forget(view.name)
-                await self.prepare(view)
         serving = next((view for view in views if view.serving and view.projected), None)
+        failures: list[Exception] = []
+        for view in views:
+            missing = view.can_be_filled and view.name not in held.views
+            if missing or (view is serving and view.name != held.serving):
+                self.forget(view.name)
+                try:
+                    await self.prepare(view)
+                except Exception as error:  # the other views do not wait for this one
+                    failures.append(error)
+        if failures:
+            raise failures[0]
         if serving is not None and serving.name == held.serving:
             fewer = held.papers < self._last.papers or held.changes < self._last.changes
             if self._to_compare or (fewer and self._last.serving == held.serving):
                 await self._compare(serving, held)
         self._last = held
         await self._drop_outdated([view for view in views if not (view.serving or view.projected)])
+
+    async def is_held(self, view: View) -> bool:
+        """Whether the index has all papers that it acknowledged for this view; if not, the view is filled again.
+
+        Call this before the view is served. Only the served view is compared with the ledger all the time.
+        """
+        expected = await asyncio.to_thread(self._read_expected, view)
+        held = (await self._index.holdings()).views.get(view.name)
+        if held is not None and held >= expected.papers:
+            return True
+        self.forget(view.name)
+        await self._refill(view, f"the index holds {held or 0} papers, the ledger has written {expected.papers}")
+        return False
 
     async def _compare(self, view: View, before: Holdings) -> None:
         expected = await asyncio.to_thread(self._read_expected, view)

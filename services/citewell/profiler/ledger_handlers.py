@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from citewell.profiler.doctor import check_profiles
-from citewell.profiler.index_views import IndexWriter
+from citewell.profiler.index_views import IndexViews, IndexWriter
 from citewell.profiler.ledger.encoding import SuppliedVector
 from citewell.profiler.ledger.ledger import IncomingEvent, Ledger
 from citewell.profiler.ledger.lifecycle import (
@@ -154,6 +154,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
 
     async def SwitchView(self, request: ledger_pb2.SwitchViewRequest, context: Any) -> ledger_pb2.SwitchViewResponse:
         self._require_ledger()
+        await self._require_held(request.view)
         switched = await self._watermarks.until(
             lambda: try_switch(self._database, request.view),
             lambda switched: switched is not None,
@@ -168,6 +169,16 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         await self._index.serve_view(view.name)
         await self._watermarks.look()
         return ledger_pb2.SwitchViewResponse(view=await self._view_message(view), previous_view=previous)
+
+    async def _require_held(self, name: str) -> None:
+        """Raises FailedPrecondition if the index lost papers of this view. The view is filled again then."""
+        view = next((view for view in await asyncio.to_thread(self._views) if view.name == name), None)
+        views = IndexViews(self._database, self._index, self._changed)
+        if view is not None and view.can_be_filled and not await views.is_held(view):
+            raise FailedPrecondition(
+                f"the index lost papers of view {name!r}, which is filled again; GetRebuild says what is left",
+                reason="VIEW_INCOMPLETE",
+            )
 
     async def DropView(self, request: ledger_pb2.DropViewRequest, context: Any) -> ledger_pb2.DropViewResponse:
         self._require_ledger()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ from citewell.profiler.ledger.filling import fill_step
 from citewell.profiler.ledger.lifecycle import try_switch
 from citewell.profiler.ledger.points import Object, Points, marked, read_points, unmark
 from citewell.profiler.ledger.statistics import Settling, refresh_step
-from citewell.profiler.ledger.views import View, read_views
+from citewell.profiler.ledger.views import View, is_complete, read_views
 from citewell.runtime import faults, telemetry
 from citewell.runtime.errors import CitewellError, NotFound
 from citewell.runtime.telemetry import logger, meter
@@ -26,8 +26,8 @@ from citewell.runtime.telemetry import logger, meter
 BATCH = 1024
 # Pause before a batch that is not full, so that a paper marked several times in a row is projected once.
 SETTLE_SECONDS = 0.1
-# Concurrent batches: the index writes one while the next is read. The index compares versions, so a batch that arrives
-# late never overwrites a newer point.
+# Concurrent batches of a view: the index writes one while the next is read. The index compares versions, so a batch
+# that arrives late never overwrites a newer point.
 AT_ONCE = 2
 # The pause after a scan for statistics, as a multiple of its duration: scans take less than 5 % of the time.
 STATISTICS_PAUSE = 20
@@ -59,7 +59,7 @@ class Projector:
         self._wake = asyncio.Event()
         self.index_views = IndexViews(database, index, self._marked_again, notice_seconds)
         self._after: dict[str, Object | None] = {}
-        self._reading = asyncio.Lock()
+        self._reading: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._in_hand: set[tuple[str, Object]] = set()
         self._causes: deque[trace.SpanContext] = deque(maxlen=MOST_CAUSES)
 
@@ -68,30 +68,50 @@ class Projector:
         if cause.is_valid:
             self._causes.append(cause)
         self._wake.set()
+        self._wake = asyncio.Event()
 
     def _marked_again(self) -> None:
         self._changed()
         self.wake()
 
     async def run(self, check_every: float) -> None:
-        """Projects until cancelled. Polls every `check_every` seconds for marks made by other processes."""
+        """Projects until cancelled. Polls every `check_every` seconds for marks made by other processes.
 
-        async def nothing_left() -> None:
-            with suppress(TimeoutError):  # asyncio.wait_for may swallow a cancellation before Python 3.12
-                async with asyncio.timeout(check_every):
-                    await self._wake.wait()
-            self._wake.clear()
+        Each view has tasks of its own, so that a view that fails or hangs does not delay the others.
+        """
+        running: dict[str, list[asyncio.Task[None]]] = {}
+        async with asyncio.TaskGroup() as group:
+
+            async def step() -> int:
+                names = {view.name for view in await asyncio.to_thread(self._views)}
+                for name in names - running.keys():
+                    running[name] = [group.create_task(self._project(name, check_every)) for _ in range(AT_ONCE)]
+                for name in running.keys() - names:
+                    for task in running.pop(name):
+                        task.cancel()
+                return 0
+
+            await _for_ever("finding views to project", step, lambda: self._woken(self._wake, check_every))
+
+    async def _project(self, name: str, check_every: float) -> None:
+        """Projects into one view until cancelled."""
+        woken = self._wake
 
         async def step() -> int:
-            started = time.monotonic()
-            done = await self.step()
+            nonlocal woken
+            woken, started = self._wake, time.monotonic()  # marks made during the step end the wait after it
+            view = next((view for view in await asyncio.to_thread(self._views) if view.name == name), None)
+            done = await self._step(view) if view else 0
             if 0 < done < BATCH:
                 await asyncio.sleep(max(0.0, started + SETTLE_SECONDS - time.monotonic()))
             return done
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(_for_ever("projection", step, nothing_left))
+        await _for_ever(f"projection into view {name}", step, lambda: self._woken(woken, check_every))
+
+    async def _woken(self, event: asyncio.Event, check_every: float) -> None:
+        with suppress(TimeoutError):  # asyncio.wait_for may swallow a cancellation before Python 3.12
+            async with asyncio.timeout(check_every):
+                await event.wait()
 
     async def watch_index(self, check_every: float) -> None:
         """Checks every `check_every` seconds whether the index lost data. Runs until cancelled."""
@@ -130,27 +150,35 @@ class Projector:
 
         Objects that a concurrent step is projecting are left out.
         """
-        done = 0
-        for view in await asyncio.to_thread(self._views):
-            async with self._reading:
-                await self.index_views.prepare(view)
-                if view.switch_when_complete:
-                    await asyncio.to_thread(try_switch, self._database, view.name)
-                points = await asyncio.to_thread(self._read, view)
-                mine = {(view.name, each) for each in points.versions}
-                self._in_hand |= mine
-            try:
-                if points.versions:
-                    with telemetry.following("project batch", self._taken_causes()):
-                        await self._write(view, points)
-            finally:
-                self._in_hand -= mine
-            done += len(points.versions)
-            _projected.add(len(points.papers), {"kind": "paper"})
-            _projected.add(len(points.spans), {"kind": "span"})
-        if done:
+        return sum([await self._step(view) for view in await asyncio.to_thread(self._views)])
+
+    async def _step(self, view: View) -> int:
+        async with self._reading[view.name]:
+            await self.index_views.prepare(view)
+            if view.switch_when_complete and await self._may_be_served(view):
+                await asyncio.to_thread(try_switch, self._database, view.name)
+            points = await asyncio.to_thread(self._read, view)
+            mine = {(view.name, each) for each in points.versions}
+            self._in_hand |= mine
+        try:
+            if points.versions:
+                with telemetry.following("project batch", self._taken_causes()):
+                    await self._write(view, points)
+        finally:
+            self._in_hand -= mine
+        _projected.add(len(points.papers), {"kind": "paper"})
+        _projected.add(len(points.spans), {"kind": "span"})
+        if points.versions:
             self._changed()
-        return done
+        return len(points.versions)
+
+    async def _may_be_served(self, view: View) -> bool:
+        """Whether the view is complete in the ledger, and the index still has what it acknowledged of it."""
+        return await asyncio.to_thread(self._is_complete, view) and await self.index_views.is_held(view)
+
+    def _is_complete(self, view: View) -> bool:
+        with self._database.reading() as connection:
+            return is_complete(connection, view)
 
     def _taken_causes(self) -> list[trace.SpanContext]:
         causes = list(self._causes)
