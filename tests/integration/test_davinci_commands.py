@@ -16,6 +16,7 @@ from citewell.lab.davinci.runs import RunFolder
 from citewell.recommender.confidence import read_calibration
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.pairs import TokenBudget
+from citewell.reranker.settings import PACKAGED_MODEL
 from citewell.scholarly.queries import Strategy
 from tests.lab_sets import invented, write_lines
 from tests.tiny_models import RERANKER_CONFIG, write_tiny_davinci
@@ -91,3 +92,32 @@ def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
     table = calibration.tables[1]
     likely = {"retrieval": 2.5, "margin": 0.5, "log_rank": 0.0}
     assert table.confidence(likely) > table.confidence({"retrieval": 0.3, "margin": -1.5, "log_rank": 1.6})
+
+
+def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "invented", *invented(96))
+    budget = {"context": 12, "query_title": 6, "candidate": 10, "window": 60, "mentions": 8}
+    settings = {**SETTINGS, "heads": ["davinci"], "budget": budget, "candidates": "hybrid"}
+    (tmp_path / "settings.json").write_text(json.dumps({**settings, "encoder": str(write_encoder(tmp_path / "enc2"))}))
+    out = tmp_path / "out"
+    asked = ("train", "all", data, out, "--mode", "inductive", "--cache", tmp_path / "cache")
+    asked += ("--settings", tmp_path / "settings.json", "--validation-queries", 12, "--test-queries", 12)
+    first = citewell(*asked)
+    assert "done before" not in first.output
+    told = dict(line.split("=", 1) for line in (out / "settings.env").read_text().splitlines())
+    report = json.loads((out / "report.json").read_text())
+    assert (told["CITEWELL_PROFILER__QUERY_MAP"] == "none") is not report["query map"]["better"]
+    assert ("CITEWELL_RERANKER__MODEL" in told) is report["reranker"]["better"]
+    calibration = read_calibration(Path(told["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"]).read_text())
+    reranker = Path(told.get("CITEWELL_RERANKER__MODEL", PACKAGED_MODEL))
+    assert calibration.tables[0].reranker == read_model_folder(reranker).hash
+    assert read_model_folder(out / "reranker").description.budget.mentions == 8
+
+    # Killed before the confidence was written: the other steps are not repeated.
+    written = (out / "calibration.json").read_text()
+    (out / "calibration.json").unlink()
+    trained = (out / "davinci" / "model.safetensors").stat().st_mtime_ns
+    again = citewell(*asked)
+    assert again.output.count("done before") == 2
+    assert (out / "calibration.json").read_text() == written
+    assert (out / "davinci" / "model.safetensors").stat().st_mtime_ns == trained

@@ -25,6 +25,7 @@ from citewell.profiler.ledger.points import PaperPoint
 from citewell.profiler.ledger.sums import Model
 from citewell.profiler.ledger.views import View
 from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.query_map import write_query_map
 from citewell.profiler.server import ProfilerService
 from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2 as pb
@@ -33,12 +34,15 @@ from citewell.runtime import deadlines, faults
 from citewell.runtime.channels import invoke, open_channel
 from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound, Unavailable
 from citewell.runtime.server import Service, ServiceProcess
-from citewell.runtime.settings import ServiceSettings
+from citewell.runtime.settings import ServiceSettings, UnknownSetting
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.publications import MAX_ABSTRACT, MAX_TITLE
 from citewell.types.v1 import paper_pb2, publication_pb2
 from tests.servers.processes import free_ports
 from tests.tiny_models import write_tiny_encoder
+
+FIELDS = ("context", "title")
+"""The parts of the queries here."""
 
 
 @pytest.fixture
@@ -153,6 +157,35 @@ def query(**fields: str) -> profile_query_pb2.EmbedQueryRequest:
 @pytest.fixture
 def encoder(folder: Path) -> Path:
     return write_tiny_encoder(folder / "tiny")
+
+
+async def test_a_query_map_changes_the_vector_of_hybrid_alone(folder: Path, encoder: Path) -> None:
+    asked = query(context="in TARGETCIT", title="a net")
+    async with running(folder, encoder) as profiler:
+        plain = await call(profiler.queries.EmbedQuery, asked)
+        info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+        parts = [await call(profiler.queries.EmbedQuery, query(**{field: getattr(asked, field)})) for field in FIELDS]
+    assert not plain.hybrid_vector
+    assert (plain.query_map, info.query_map) == ("", "")
+
+    size = info.encoder.dimension
+    maps = np.random.default_rng(3).normal(size=(2, size, size))
+    written = write_query_map(folder / "map.npz", *maps, info.encoder.hash)
+    async with running(folder, encoder, query_map=str(folder / "map.npz")) as profiler:
+        mapped = await call(profiler.queries.EmbedQuery, asked)
+        assert (await call(profiler.queries.Info, profile_query_pb2.InfoRequest())).query_map == written.digest
+    assert mapped.query_vector == plain.query_vector
+    assert mapped.query_map == written.digest
+    assert mapped.settings_hash != plain.settings_hash
+    context, content = (np.array(part.query_vector) for part in parts)
+    np.testing.assert_allclose(mapped.hybrid_vector, written.vector(context, content), atol=1e-4)
+
+
+async def test_a_query_map_for_another_encoder_is_refused(folder: Path, encoder: Path) -> None:
+    write_query_map(folder / "map.npz", np.eye(4), np.eye(4), "another")
+    with pytest.raises(UnknownSetting, match="made for the encoder another"):
+        async with running(folder, encoder, query_map=str(folder / "map.npz")):
+            pass
 
 
 async def test_what_is_published_is_found(folder: Path, encoder: Path) -> None:

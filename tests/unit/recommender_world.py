@@ -71,6 +71,7 @@ class World:
     found_spans: tuple[FoundSpan, ...] = ()
     content: dict[str, tuple[float, float]] = field(default_factory=dict)
     cut: bool = False
+    mapped: tuple[float, float] | None = None
 
     def _called(self, stage: str, request: object, seconds: float) -> None:
         self.calls.append((stage, request, seconds))
@@ -88,7 +89,16 @@ class World:
     async def embed(self, query: Query, as_of: PartialDate, seconds: float) -> Embedding:
         self._called("embed", (query, as_of), seconds)
         return Embedding(
-            (1.0, 0.0), (0.5, 0.5), "model", "settings", self.cut, (), "view-1", lexical=LEXICAL, statistics="stats-1"
+            (1.0, 0.0),
+            (0.5, 0.5),
+            "model",
+            "settings",
+            context_cut=self.cut,
+            view="view-1",
+            lexical=LEXICAL,
+            statistics="stats-1",
+            hybrid=self.mapped,
+            query_map="map" if self.mapped else "",
         )
 
     async def score(self, call: ScoreCall, seconds: float) -> Mapping[str, ProfileScore]:

@@ -134,6 +134,17 @@ async def test_a_cut_context_is_told() -> None:
     assert reasons(await World(cut=True).ask()) == [Reason.CONTEXT_CUT]
 
 
+@pytest.mark.parametrize(("strategy", "vector"), [(Strategy.HYBRID, (0.0, 1.0)), (Strategy.PROFILE, (1.0, 0.0))])
+async def test_hybrid_alone_uses_the_mapped_vector(strategy: Strategy, vector: tuple[float, float]) -> None:
+    world = World(mapped=(0.0, 1.0))
+    await world.ask(strategy=strategy)
+    ((search, _),) = world.asked("search")
+    assert isinstance(search, SearchCall)
+    assert search.vector == vector
+    scored = [call for call, _ in world.asked("score") if isinstance(call, ScoreCall)]
+    assert {call.vector for call in scored} == {vector}
+
+
 async def test_as_of_knowledge_scores_the_union_of_both_searches_again() -> None:
     world = World(papers=tuple(f"p{number}" for number in range(40)))
     world.scores = {

@@ -20,6 +20,7 @@ from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.lexical import FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.query_map import QueryMap, find_query_map
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -52,6 +53,8 @@ class Experiment:
     known: Citations
     table: ProfileTable
     order: IdOrder
+    query_map: QueryMap | None = None
+    """Which map HYBRID applies, as the services do."""
 
     @cached_property
     def lexicon(self) -> Lexicon:
@@ -77,6 +80,12 @@ class Experiment:
         return Profiler(name, self.data, self.vectors, self.table, weights, chosen.QUERY)
 
     @property
+    def mapped_profiler(self) -> Profiler:
+        """The cosine in HYBRID: eq. 5, with v_q by the query map if there is one."""
+        weights, table = chosen.PROFILE, self.table
+        return Profiler("mapped", self.data, self.vectors, table, weights, chosen.QUERY, self.query_map)
+
+    @property
     def content(self) -> Profiler:
         """The ablation α = β = 0: the query's cosine with the content alone."""
         return self.profiler_with("content", ProfileWeights(0.0, 0.0))
@@ -90,7 +99,7 @@ class Experiment:
     @property
     def hybrid(self) -> Fusion:
         """eq. 5 plus the weighted lexical profile, the best variant beyond eq. 3; the services serve it as HYBRID."""
-        return Fusion("hybrid", [(1.0, self.profiler), (chosen.LEXICAL, self.lexical_profile())])
+        return Fusion("hybrid", [(1.0, self.mapped_profiler), (chosen.LEXICAL, self.lexical_profile())])
 
 
 def prepare(
@@ -102,15 +111,20 @@ def prepare(
     on_progress: OnProgress,
     *,
     titles_only: bool = False,
+    query_map: str = "",
 ) -> Experiment:
-    """Reads the set in `folder` and encodes texts without a cached vector."""
+    """Reads the set in `folder` and encodes texts without a cached vector.
+
+    `query_map` is like the profiler's setting: a file, "none", or empty for the map in the package, if there is one.
+    """
     data = read_dataset(folder)
     if titles_only:
         data = data.titles_only()
     vectors = vectors_of(data, encoding, cache, on_progress)
     task = make_task(data, split, mode)
     known = citations(data, task.knowledge)
-    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data))
+    found = find_query_map(query_map, encoding.load()[1].model_hash)
+    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data), found)
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

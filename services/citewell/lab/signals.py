@@ -82,7 +82,7 @@ def with_everyday_draft(experiment: Experiment, encoder: TextEncoder) -> tuple[E
     )
     task = replace(experiment.task, candidates=np.append(experiment.task.candidates, False))
     table = profile_table(experiment.known, vectors)
-    return Experiment(data, task, vectors, experiment.known, table, IdOrder(data)), rows
+    return replace(experiment, data=data, task=task, vectors=vectors, table=table, order=IdOrder(data)), rows
 
 
 def judge(
@@ -98,7 +98,7 @@ def judge(
     asked = np.concatenate([queries, everyday])
     lists = candidate_lists(experiment.hybrid, experiment, asked, depth, on_progress)
     profile = np.zeros(lists.scores.shape, np.float32)
-    profiler = experiment.profiler
+    profiler = experiment.mapped_profiler
     for start in range(0, len(asked), BLOCK):
         block = slice(start, start + BLOCK)
         scores = profiler.scores(asked[block])

@@ -16,6 +16,7 @@ from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.knowledge import Citations, ProfileTable
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.profiles import ProfileWeights, QueryWeights, Vectors, normalised, profile, query_vector
+from citewell.profiler.query_map import QueryMap
 
 
 class System(Protocol):
@@ -38,9 +39,12 @@ class Profiler:
         table: ProfileTable,
         profile_weights: ProfileWeights,
         query_weights: QueryWeights,
+        query_map: QueryMap | None = None,
     ) -> None:
+        """With `query_map`, v_q is the learned one instead of eq. 4."""
         self.name = name
         self._data, self._vectors, self._table = data, vectors, table
+        self._query_map = query_map
         self._profile_weights, self._query_weights = profile_weights, query_weights
         self.profiles = normalised(profile(vectors.papers, table.sums, profile_weights))
 
@@ -48,6 +52,8 @@ class Profiler:
         """v_q of each query, at unit length."""
         contexts = self._data.contexts
         content = self._vectors.papers[contexts.citing[queries]]
+        if self._query_map:
+            return normalised(self._query_map.vector(self._vectors.contexts[queries], content))
         return normalised(query_vector(self._vectors.contexts[queries], content, self._query_weights))
 
     def scores(self, queries: Rows) -> Vectors:

@@ -13,6 +13,7 @@ from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import QueryWeights, query_vector
+from citewell.profiler.query_map import QueryMap
 from citewell.profiler.query_words import WordWeights, weigh_words
 from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
@@ -58,6 +59,8 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     ) -> None:
         self._database, self._encoders, self._watermarks = database, encoders, watermarks
         self._weights, self._words, self._pool = weights, words, pool
+        self.query_map: QueryMap | None = None
+        """For HYBRID's query vectors; counts for the encoder that it was made for."""
 
     async def EmbedQuery(
         self, request: profile_query_pb2.EmbedQueryRequest, context: Any
@@ -146,6 +149,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             gamma=self._weights.gamma,
             delta=self._weights.delta,
             settings_hash=self._settings_hash(encoder.model_hash),
+            query_map=query_map.digest if (query_map := self._map_for(encoder)) else "",
             as_of_limits=AS_OF_LIMITS,
             lexical_weight=self._words.weight,
             statistics=self._watermarks.statistics.version,
@@ -166,6 +170,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         lexical = None
         if view.words:  # points of views made before schema 0002 hold no words
             lexical = lexical_query_to_message(weigh_words(query, self._words, statistics))
+        query_map = self._map_for(encoder)
         return profile_query_pb2.EmbedQueryResponse(
             query_vector=query_vector(of_context, of_paper, self._weights).tolist(),
             context_vector=of_context.tolist() if of_context is not None else (),
@@ -178,6 +183,8 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             view_incomplete=incomplete,
             lexical=lexical,
             statistics=statistics.version,
+            hybrid_vector=query_map.vector(of_context, of_paper).tolist() if query_map else (),
+            query_map=query_map.digest if query_map else "",
         )
 
     def _encoder(self) -> GraphEncoder:
@@ -187,6 +194,13 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         assert isinstance(encoder, GraphEncoder)
         return encoder
 
+    def _map_for(self, encoder: GraphEncoder) -> QueryMap | None:
+        """The query map, if it was learned for this encoder."""
+        made_for = self.query_map.encoder if self.query_map else None
+        return self.query_map if made_for == encoder.model_hash else None
+
     def _settings_hash(self, model_hash: str) -> str:
         text = f"{model_hash} {self._weights.gamma!r} {self._weights.delta!r} {self._words} {LEXICON}"
+        if self.query_map and self.query_map.encoder == model_hash:
+            text += f" {self.query_map.digest}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -23,6 +23,7 @@ from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import QueryWeights
 from citewell.profiler.projector import Projector
 from citewell.profiler.query_handlers import QueryHandlers
+from citewell.profiler.query_map import BadQueryMap, QueryMap, find_query_map
 from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
 from citewell.profiler.view_metrics import ViewMetrics
@@ -30,6 +31,7 @@ from citewell.profiler.watermarks import Watermarks
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.health import Check
+from citewell.runtime.settings import UnknownSetting
 from citewell.runtime.telemetry import logger, meter
 
 # Query threads wait for the encoder or for the database. More threads than cores keep both busy.
@@ -79,7 +81,7 @@ class ProfilerService:
             form=settings.point_form,
             max_views=settings.max_views,
         )
-        queries = QueryHandlers(
+        self._queries = queries = QueryHandlers(
             self._database,
             self._encoders,
             QueryWeights(settings.gamma, settings.delta),
@@ -93,6 +95,7 @@ class ProfilerService:
     async def start(self) -> None:
         settings = self._settings
         encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
+        self._queries.query_map = self._find_query_map(encoder.model_hash)
         if settings.project:
             await asyncio.to_thread(self._open_ledger, encoder)
         else:
@@ -146,6 +149,13 @@ class ProfilerService:
                 raise
             # The operator needs a running profiler to drop a view, so this one serves with the served view's weights.
             logger.warning("the settings' weights need another view", why=error.message)
+
+    def _find_query_map(self, encoder: str) -> QueryMap | None:
+        setting = self._settings.query_map
+        try:
+            return find_query_map(setting, encoder)
+        except (OSError, BadQueryMap) as error:
+            raise UnknownSetting(f"query_map {setting!r} cannot be used: {error}") from None
 
     async def _wait_for_ledger(self, encoder: Encoder) -> None:
         """Waits until a process that projects has opened the ledger. This process does not write to it."""

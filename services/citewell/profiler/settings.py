@@ -83,6 +83,10 @@ class ProfilerSettings(ServiceSettings):
     delta: float = Field(CHOSEN_QUERY.delta, ge=0)
     """δ of eq. 4: weight of the draft's title and abstract in a query."""
 
+    query_map: str = ""
+    """File with the learned query map, which HYBRID searches apply to the query's vectors (`citewell train query-map`);
+    empty = the one in the package, if there is one for the encoder; none = no map."""
+
     words_title: float = Field(CHOSEN_FIELDS.title, ge=0)
     """Weight of a title word in a paper's bag of words. A change of words_title, words_abstract, words_contexts or
     words_kept starts a rebuild that needs no encoding."""

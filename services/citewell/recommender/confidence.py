@@ -65,6 +65,11 @@ class Calibration:
         return None
 
 
+def scorer(encoder: str, query_map: str) -> str:
+    """What a table names as its encoder: the model, and the query map that HYBRID applies to its vectors, if any."""
+    return f"{encoder}+{query_map}" if query_map else encoder
+
+
 NOT_CALIBRATED = Calibration()
 
 

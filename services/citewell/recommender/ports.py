@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -35,6 +35,15 @@ class Embedding:
     view: str = ""
     lexical: LexicalQuery | None = None
     statistics: str = ""
+    hybrid: Vector | None = None
+    """The query's vector for HYBRID by the learned query map; None = there is no map, and `query` serves."""
+    query_map: str = ""
+    """Hash of that map."""
+
+    @property
+    def for_hybrid(self) -> Embedding:
+        """The embedding that HYBRID searches and scores with."""
+        return self if self.hybrid is None else replace(self, query=self.hybrid)
 
 
 @dataclass(frozen=True, slots=True)

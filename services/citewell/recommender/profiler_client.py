@@ -46,6 +46,8 @@ class ProfilerClient:
             view=answer.view,
             lexical=lexical_query_from_message(answer.lexical) if answer.HasField("lexical") else None,
             statistics=answer.statistics,
+            hybrid=answer.hybrid_vector or None,
+            query_map=answer.query_map,
         )
 
     async def score(self, call: ScoreCall, seconds: float) -> Mapping[str, ProfileScore]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from citewell.recommender.answers import Answer, Explanation, Reason, Snapshot
 from citewell.recommender.breaker import Breaker
 from citewell.recommender.candidates import CandidateSearch, Found, excluded_citing, known_on, lexical
-from citewell.recommender.confidence import NOT_CALIBRATED, Calibration, Signals, confidences
+from citewell.recommender.confidence import NOT_CALIBRATED, Calibration, Signals, confidences, scorer
 from citewell.recommender.diversity import diversified
 from citewell.recommender.items import ItemMaker, Ranking
 from citewell.recommender.ports import (
@@ -198,7 +198,7 @@ class Recommender:
             )
         if embedding.lexical is None and run.options.strategy in (Strategy.HYBRID, Strategy.GLOBAL):
             run.degrade(Reason.WORDS_UNAVAILABLE, "the profiler weighed no words; the scores are those of PROFILE")
-        return embedding
+        return embedding.for_hybrid if run.options.strategy is Strategy.HYBRID else embedding
 
     async def _reach_watermarks(self, run: Run) -> None:
         if not run.options.min_watermark:
@@ -303,9 +303,9 @@ class Recommender:
         }
         told = None
         if run.options.as_of is not AsOf.KNOWLEDGE:
-            told = confidences(
-                self._calibration, run.options.strategy, embedding.model_hash, reranking.model_hash, signals
-            )
+            query_map = embedding.query_map if run.options.strategy is Strategy.HYBRID else ""
+            encoder = scorer(embedding.model_hash, query_map)
+            told = confidences(self._calibration, run.options.strategy, encoder, reranking.model_hash, signals)
         if told is None and run.options.min_confidence:
             run.degrade(
                 Reason.NOT_CALIBRATED, "no confidence is calibrated for such an answer; min_confidence had no effect"

@@ -14,13 +14,14 @@ from rich.markdown import Markdown
 
 from citewell.lab import pictures
 from citewell.lab.calibration import Fitted, Flags, Items, Kept, Reliability, fit, kept, reliability
-from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
 from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
-from citewell.recommender.confidence import VERSION, read_calibration
+from citewell.profiler.query_map import find_query_map
+from citewell.recommender.confidence import VERSION, read_calibration, scorer
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
 from citewell.scholarly.queries import Strategy
@@ -52,6 +53,7 @@ def calibration(
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the figures of.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of both samples.")] = 13,
     cache: Cache = DEFAULT_CACHE,
+    query_map: QueryMapFile = "",
     page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
 ) -> None:
     """Fits the confidence of items that HYBRID retrieves, reranked and not, and writes it for the recommender."""
@@ -62,7 +64,7 @@ def calibration(
         exported = ExportedModel(model)
         judged = [
             _judged(
-                prepare(data, split, mode, encoding, cache, on_progress),
+                prepare(data, split, mode, encoding, cache, on_progress, query_map=query_map),
                 encoder,
                 exported,
                 count,
@@ -75,11 +77,13 @@ def calibration(
             for part, (split, count) in enumerate((("validation", queries), ("test", test_queries)))
         ]
     outcomes = {kind: _outcome(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
+    applied = find_query_map(query_map, encoder.model_hash)
+    digest = applied.digest if applied else ""
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
     tables = [
         {
             "strategy": Strategy.HYBRID.value,
-            "encoder": encoder.model_hash,
+            "encoder": scorer(encoder.model_hash, digest),
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
             "features": list(outcome.fitted.names),

@@ -20,6 +20,7 @@ from citewell.lab.commands.options import (
     Encoder,
     JsonOut,
     PaperTokens,
+    QueryMapFile,
     Split,
     TheMode,
     failing_clearly,
@@ -60,13 +61,16 @@ def run(
     context_tokens: ContextTokens = 0,
     raw: Annotated[bool, typer.Option(help="Vectors as the model gives them, not at length one.")] = False,
     cache: Cache = DEFAULT_CACHE,
+    query_map: QueryMapFile = "",
     json_out: JsonOut = None,
     output: TheOutput = Output.TEXT,
 ) -> None:
     """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
     with failing_clearly(), progress() as on_progress:
-        experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
+        experiment = prepare(
+            data, split, mode, encoding, cache, on_progress, titles_only=titles_only, query_map=query_map
+        )
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
     told = console(output)
     for what, count in counts(experiment.data, experiment.task).items():

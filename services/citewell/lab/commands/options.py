@@ -23,6 +23,9 @@ Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.")]
 Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
 PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
 ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
+QueryMapFile = Annotated[
+    str, typer.Option("--query-map", help="HYBRID's query map: a file, or none; by default the package's, if any.")
+]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
 SEED = 2026
 """Of samples and resamplings where the command names none."""

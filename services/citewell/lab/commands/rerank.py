@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from citewell.lab.commands.options import progress
+from citewell.lab.commands.options import QueryMapFile, progress
 from citewell.lab.protocol import Mode
 from citewell.reranker.pairs import TokenBudget
 
@@ -42,6 +42,7 @@ def rerank(
     budget: Annotated[
         str, typer.Option(help="Token budgets other than in training, such as context=24,candidate=20.")
     ] = "",
+    query_map: QueryMapFile = "",
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,
     against: Annotated[
@@ -62,7 +63,9 @@ def rerank(
     tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
     with progress() as on_progress:
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
-        experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
+        experiment = prepare(
+            data, split, mode, encoding, cache, on_progress, titles_only=titles_only, query_map=query_map
+        )
         lists, texts = asked_lists(
             settings, experiment, queries, on_progress, depth=depth, seed=seed, candidates=candidates
         )

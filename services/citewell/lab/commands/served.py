@@ -23,6 +23,7 @@ from citewell.lab.commands.options import (
     Encoder,
     JsonOut,
     PaperTokens,
+    QueryMapFile,
     Split,
     TheMode,
     failing_clearly,
@@ -59,6 +60,7 @@ def served(
     titles_only: Annotated[bool, typer.Option(help="As if no paper had an abstract.")] = False,
     encoder: Encoder = DEFAULT_ENCODER,
     cache: Cache = DEFAULT_CACHE,
+    query_map: QueryMapFile = "",
     json_out: JsonOut = None,
 ) -> None:
     """Asks five running services through Recommend, and compares their retrieval with the lab's.
@@ -71,7 +73,9 @@ def served(
     asking = Asking(strategy, rerank, rerank_depth, in_flight)
     with failing_clearly(), progress() as on_progress:
         encoding = Encoding(encoder)
-        experiment = prepare(data, split, mode, encoding, cache, on_progress, titles_only=titles_only)
+        experiment = prepare(
+            data, split, mode, encoding, cache, on_progress, titles_only=titles_only, query_map=query_map
+        )
         drawn = sampled(experiment.task.queries, queries, seed)
         if profiler:
             model, _ = encoding.load()

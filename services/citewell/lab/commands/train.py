@@ -11,7 +11,9 @@ from rich.console import Console
 
 from citewell.lab.commands.calibrate import calibration
 from citewell.lab.commands.citation_need import citation_need
-from citewell.lab.commands.options import progress
+from citewell.lab.commands.everything import everything
+from citewell.lab.commands.options import QueryMapFile, progress
+from citewell.lab.commands.query_map import query_map
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
 from citewell.lab.davinci.runs import RunFolder
@@ -24,6 +26,8 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
 app.command("calibration")(calibration)
+app.command("query-map")(query_map)
+app.command("all")(everything)
 app.command("citation-need")(citation_need)
 
 
@@ -50,6 +54,7 @@ def davinci(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
+    map_file: QueryMapFile = "",
 ) -> None:
     """Trains DAVINCI (and rivals) on the train split, watched on validation."""
     given = {"encoder": encoder, "candidates": candidates, "steps": steps, "device": device, "seed": seed}
@@ -67,7 +72,7 @@ def davinci(
                 console.print(f"step {entry['step']}: validation MRR {found}")
 
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
-        experiment = prepare(data, "validation", mode, encoding, cache, on_progress)
+        experiment = prepare(data, "validation", mode, encoding, cache, on_progress, query_map=map_file)
         finished = train(chosen, training_data(chosen, experiment, on_progress, RunFolder(run)), run, on_step)
     write_curves(finished)
     write_card(finished, data_name=experiment.data.name, vectors=experiment.vectors.provenance)

@@ -68,6 +68,8 @@ class EmbedQueryResponse(_message.Message):
     VIEW_INCOMPLETE_FIELD_NUMBER: _builtins.int
     LEXICAL_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    HYBRID_VECTOR_FIELD_NUMBER: _builtins.int
+    QUERY_MAP_FIELD_NUMBER: _builtins.int
     model_hash: _builtins.str
     settings_hash: _builtins.str
     """Over γ, δ and the text rules."""
@@ -80,6 +82,8 @@ class EmbedQueryResponse(_message.Message):
     """The view lacks papers that the ledger has: the index lost data and is filled again, or the ledger was restored."""
     statistics: _builtins.str
     """Version of the statistics (papers, document frequencies, mean length) behind `lexical`."""
+    query_map: _builtins.str
+    """Hash of that map; empty = there is none. settings_hash covers it too."""
     @_builtins.property
     def query_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """γ·ENC1(S) + δ·ENC1(T ⊕ A), not normalised. Packed."""
@@ -96,6 +100,10 @@ class EmbedQueryResponse(_message.Message):
     def lexical(self) -> _terms_pb2.LexicalQuery:
         """The words of the query, for searches by HYBRID and for ScoreProfiles."""
 
+    @_builtins.property
+    def hybrid_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """v_q by the learned query map, for searches by HYBRID; empty = there is no map, HYBRID uses query_vector. Packed."""
+
     def __init__(
         self,
         *,
@@ -110,10 +118,12 @@ class EmbedQueryResponse(_message.Message):
         view_incomplete: _builtins.bool = ...,
         lexical: _terms_pb2.LexicalQuery | None = ...,
         statistics: _builtins.str = ...,
+        hybrid_vector: _abc.Iterable[_builtins.float] | None = ...,
+        query_map: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "lexical", b"lexical", "model_hash", b"model_hash", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -421,6 +431,7 @@ class InfoResponse(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     STATISTICS_PAPERS_FIELD_NUMBER: _builtins.int
     LEXICON_HASH_FIELD_NUMBER: _builtins.int
+    QUERY_MAP_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     alpha: _builtins.float
     beta: _builtins.float
@@ -435,6 +446,8 @@ class InfoResponse(_message.Message):
     statistics_papers: _builtins.int
     lexicon_hash: _builtins.str
     """Name of the rules by which a text is split into terms. Despite the field's name it is not a hash."""
+    query_map: _builtins.str
+    """Hash of the query map in use; empty = none."""
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     def __init__(
@@ -452,10 +465,11 @@ class InfoResponse(_message.Message):
         statistics: _builtins.str = ...,
         statistics_papers: _builtins.int = ...,
         lexicon_hash: _builtins.str = ...,
+        query_map: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "query_map", b"query_map", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

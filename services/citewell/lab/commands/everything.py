@@ -1,0 +1,175 @@
+"""`citewell train all`: retrains everything that ships on a user's own corpus, step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from citewell.inference.sessions import Precision, cpu_has_bf16
+from citewell.lab.commands.calibrate import calibration
+from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, TheMode, failing_clearly, progress
+from citewell.lab.commands.query_map import query_map
+from citewell.lab.davinci.batches import PairBatches
+from citewell.lab.davinci.card import write_card
+from citewell.lab.davinci.export import Storage, export_folder
+from citewell.lab.davinci.exported import ExportedModel
+from citewell.lab.davinci.retrieve import asked_lists, training_data
+from citewell.lab.davinci.runs import RunFolder
+from citewell.lab.davinci.scoring import exported_encode, score_cached
+from citewell.lab.davinci.settings import TrainSettings
+from citewell.lab.davinci.train import train
+from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
+from citewell.lab.metrics import Difference, compare, means
+from citewell.profiler.query_map import OFF
+from citewell.reranker.pairs import TokenBudget
+from citewell.reranker.settings import PACKAGED_MODEL
+
+DAVINCI = TrainSettings(
+    heads=("davinci",),
+    start_from=str(PACKAGED_MODEL),
+    candidates="hybrid",
+    depth=20,
+    train_queries=13_000,
+    validation_queries=20,
+    apart_layers=1,
+    side_positions=(52, 35),
+    budget=TokenBudget(context=43, query_title=10, candidate=40, mentions=40),
+    shares=(1.0, 0.7),
+    steps=260,
+    cooldown=70,
+    learning_rate=1.5e-4,
+    head_learning_rate=5e-4,
+    warmup=0.0385,
+    validate_every=1000,
+    keep="last",
+)
+"""How the model that ships was trained further, on candidates as deep as the services rerank."""
+DEPTH = 20
+"""Candidates that the services rerank by default."""
+
+
+def everything(
+    data: Data,
+    out: Annotated[Path, typer.Argument(help="Folder of the results; a stopped run in it is continued.")],
+    mode: TheMode,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="Settings of DAVINCI's training, JSON; by default the model that ships is trained further."),
+    ] = None,
+    queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the query map.")] = 30_000,
+    validation_queries: Annotated[int, typer.Option(min=10, help="Validation queries of every comparison.")] = 400,
+    test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the confidence's figures of.")] = 400,
+    cache: Cache = DEFAULT_CACHE,
+) -> None:
+    """Retrains query map, DAVINCI and confidence; what is no better on validation is left out of the settings.
+
+    Every step's result is a file in OUT, and a step whose file is there is not repeated. At the end OUT/settings.env
+    holds the services' settings, OUT/report.json the figures.
+    """
+    console = Console(highlight=False)
+    out.mkdir(parents=True, exist_ok=True)
+    chosen: dict[str, str] = {}
+    report: dict[str, Any] = {}
+
+    mapped = out / "query-map.npz"
+    _step(console, "query map", mapped, lambda: query_map(data, mapped, mode, queries, validation_queries, cache=cache))
+    report["query map"] = json.loads(mapped.with_suffix(".json").read_text("utf-8"))
+    map_setting = str(mapped.resolve()) if report["query map"]["better"] else OFF
+    chosen["CITEWELL_PROFILER__QUERY_MAP"] = map_setting
+
+    model, verdict = out / "reranker", out / "reranker.json"
+
+    def rerank() -> None:
+        asked = TrainSettings.read(settings) if settings else DAVINCI
+        with failing_clearly(), progress(console) as on_progress:
+            experiment = prepare(data, "validation", mode, Encoding(), cache, on_progress, query_map=map_setting)
+            _train_reranker(asked, experiment, out, model, on_progress)
+            found = _compare_rerankers(model, experiment, validation_queries, cache, on_progress)
+        verdict.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    _step(console, "reranker", verdict, rerank)
+    report["reranker"] = json.loads(verdict.read_text("utf-8"))
+    used = model if report["reranker"]["better"] else PACKAGED_MODEL
+    if used is model:
+        chosen["CITEWELL_RERANKER__MODEL"] = str(model.resolve())
+
+    confidence = out / "calibration.json"
+    _step(
+        console,
+        "confidence",
+        confidence,
+        lambda: calibration(
+            data, mode, confidence, used, DEPTH, validation_queries, test_queries, cache=cache, query_map=map_setting
+        ),
+    )
+    chosen["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"] = str(confidence.resolve())
+
+    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    lines = "".join(f"{name}={value}\n" for name, value in chosen.items())
+    (out / "settings.env").write_text(lines, encoding="utf-8")
+    console.print(f"the settings for the services, in {out / 'settings.env'}:\n{lines}")
+
+
+def _step(console: Console, name: str, result: Path, work: Callable[[], None]) -> None:
+    if result.exists():
+        console.print(f"{name}: done before, {result}")
+        return
+    console.print(f"{name} …")
+    work()
+
+
+def _train_reranker(
+    settings: TrainSettings, experiment: Experiment, out: Path, model: Path, on_progress: OnProgress
+) -> None:
+    run = RunFolder(out / "davinci")
+
+    def on_step(entry: dict[str, Any]) -> None:
+        on_progress("DAVINCI, steps", entry["step"], settings.steps)
+
+    finished = train(settings, training_data(settings, experiment, on_progress, run), run.path, on_step)
+    write_card(finished, data_name=experiment.data.name, vectors=experiment.vectors.provenance)
+    latest = experiment.data.contexts.first_day[experiment.task.knowledge].max()
+    day = np.datetime64("0001-01-01") + (int(latest) - 1)
+    year, month, of_month = (int(part) for part in str(day).split("-"))
+    export_folder(finished, model, Storage.INT8, "davinci-own", (year, month, of_month), settings.budget)
+
+
+def _tell(on_progress: OnProgress, what: str, total: int, done: int) -> None:
+    on_progress(what, done, total)
+
+
+def _compare_rerankers(
+    model: Path, experiment: Experiment, count: int, cache: Path, on_progress: OnProgress
+) -> dict[str, Any]:
+    """Both models on the same validation queries; the new one is better if its MRR is."""
+    ranks: dict[str, NDArray[np.int64]] = {}
+    for name, folder in (("shipped", PACKAGED_MODEL), ("trained", model)):
+        exported = ExportedModel(folder)
+        lists, texts = asked_lists(exported.settings, experiment, count, on_progress, depth=DEPTH, candidates="hybrid")
+        pairs = PairBatches(lists, texts, exported.tokenizer(), exported.settings.decay)
+        precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
+        scores = score_cached(
+            exported.model(),
+            pairs,
+            exported_encode(folder, precision, 0),
+            cache / "scores",
+            partial(_tell, on_progress, f"queries reranked, {name}", len(lists)),
+        )["davinci"]
+        ranks[name] = lists.ranks(scores.logit)
+    clusters = experiment.data.contexts.citing[lists.queries]
+    difference: Difference = compare("MRR", ranks["trained"], ranks["shipped"], np.random.default_rng(SEED), clusters)
+    return {
+        "queries": len(lists),
+        "retrieval order": means(lists.ranks(), ["MRR", "R@10"]),
+        **{name: means(each, ["MRR", "R@10"]) for name, each in ranks.items()},
+        "difference": {"mean": difference.mean, "low": difference.low, "high": difference.high, "p": difference.p},
+        "better": difference.mean > 0,
+    }
