@@ -16,7 +16,10 @@ from citewell.commands.publish import _request
 from citewell.corpora.readers import Malformed, Reject, read_papers, read_splits
 from citewell.ingestion.settings import IngestionSettings
 from citewell.manuscripts.drafts import Format, UnreadableDraft, read_files, read_text
+from citewell.runtime.errors import InvalidField
 from citewell.runtime.settings import UnknownSetting, read_settings
+from citewell.types.messages import filter_from_message
+from citewell.types.v1 import paper_pb2
 
 DEEP = b"[" * 100_000
 
@@ -86,3 +89,13 @@ def test_a_group_of_settings_that_is_no_json_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setenv("CITEWELL_INGESTION__LOG", value)
     with pytest.raises(UnknownSetting, match="CITEWELL_INGESTION"):
         read_settings(IngestionSettings)
+
+
+@pytest.mark.parametrize("year", [1, 5, 999, 10_000, 2**31 - 1])
+def test_a_year_in_which_no_paper_appeared_is_a_bound_like_any_other(year: int) -> None:
+    message = paper_pb2.SearchFilter(year_from=year, published_before=paper_pb2.PartialDate(year=2020))
+    if year < 2020:
+        assert filter_from_message(message).year_from == year
+    else:
+        with pytest.raises(InvalidField, match="after year_from"):
+            filter_from_message(message)

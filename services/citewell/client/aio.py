@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -62,14 +63,21 @@ WAITING_RECEIPTS = 10_000
 class AsyncCitewell:
     """Connections to the recommender (for answers) and to ingestion (for publications); either may be left out.
 
-    `timeout` is the deadline in seconds of each call that has no timeout of its own.
+    `timeout` is the deadline in seconds of each call that has no timeout of its own. `token` names a file with a bearer
+    token; it is sent over TLS or on this machine only, and read again when it is replaced.
     """
 
     def __init__(
-        self, recommender: str = "", *, ingestion: str = "", tls: Tls | None = None, timeout: float = 30.0
+        self,
+        recommender: str = "",
+        *,
+        ingestion: str = "",
+        tls: Tls | None = None,
+        token: Path | None = None,
+        timeout: float = 30.0,
     ) -> None:
         self._addresses = {"recommender": recommender, "ingestion": ingestion}
-        self._tls, self._timeout = tls, timeout
+        self._tls, self._token, self._timeout = tls, token, timeout
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def __aenter__(self) -> Self:
@@ -229,7 +237,7 @@ class AsyncCitewell:
         if not (address := self._addresses[service]):
             raise ValueError(f"this client was given no address of the {service} service")
         if service not in self._channels:
-            self._channels[service] = connect(address, self._tls)
+            self._channels[service] = connect(address, self._tls, self._token)
         return self._channels[service]
 
     async def _call(self, method: Any, request: Any, stage: str, timeout: float | None) -> Any:

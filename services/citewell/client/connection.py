@@ -29,9 +29,12 @@ class Tls:
             raise ValueError("certificate and key are given together or not at all")
 
 
-def connect(address: str, tls: Tls | None = None) -> grpc.aio.Channel:
-    """A channel with the shipped service config; it connects at the first call."""
+def connect(address: str, tls: Tls | None = None, token: Path | None = None) -> grpc.aio.Channel:
+    """A channel with the shipped service config; it connects at the first call.
+
+    `token` names a file with a bearer token. It is read again when it is replaced, like the certificates.
+    """
     if tls is None:
-        return open_channel(address)
+        return open_channel(address, token=token)
     settings = TlsClient(enabled=True, ca=tls.ca, certificate=tls.certificate, key=tls.key, authority=tls.authority)
-    return open_channel(address, settings)
+    return open_channel(address, settings, token=token)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -34,9 +35,15 @@ class Citewell:
     """
 
     def __init__(
-        self, recommender: str = "", *, ingestion: str = "", tls: Tls | None = None, timeout: float = 30.0
+        self,
+        recommender: str = "",
+        *,
+        ingestion: str = "",
+        tls: Tls | None = None,
+        token: Path | None = None,
+        timeout: float = 30.0,
     ) -> None:
-        self._client = AsyncCitewell(recommender, ingestion=ingestion, tls=tls, timeout=timeout)
+        self._client = AsyncCitewell(recommender, ingestion=ingestion, tls=tls, token=token, timeout=timeout)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="citewell-client", daemon=True)
         self._thread.start()

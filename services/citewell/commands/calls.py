@@ -38,6 +38,7 @@ class Target:
     """Empty = what `up` started over the data folder, else the default port on this machine."""
     tls: Tls | None = None
     timeout: float = 30.0
+    token: Path | None = None
 
     def address_of(self, service: str) -> str:
         """Where a service listens."""
@@ -48,12 +49,14 @@ class Target:
 
     def client(self, service: str) -> AsyncCitewell:
         """A client of the recommender or of ingestion."""
-        return AsyncCitewell(**{service: self.address_of(service)}, tls=self.tls, timeout=self.timeout)
+        return AsyncCitewell(
+            **{service: self.address_of(service)}, tls=self.tls, token=self.token, timeout=self.timeout
+        )
 
     @asynccontextmanager
     async def channel(self, service: str) -> AsyncIterator[grpc.aio.Channel]:
         """A channel to a service, closed at the end."""
-        channel = connect(self.address_of(service), self.tls)
+        channel = connect(self.address_of(service), self.tls, self.token)
         try:
             yield channel
         finally:
@@ -92,14 +95,21 @@ class _Connection:
         str, _option("--tls-name", "Name in the server's certificate, if not the host.", "CITEWELL_TLS_NAME")
     ] = ""
 
+    token_file: Annotated[
+        Path | None, _option("--token-file", "File with the bearer token to send.", "CITEWELL_TOKEN_FILE")
+    ] = None
+
     def target(self) -> Target:
         if not (self.tls or self.tls_ca or self.tls_cert or self.tls_key or self.tls_name):
-            return Target(self.data, self.address, None, self.timeout)
+            state = None if self.address else State.read(self.data)
+            ca, certificate, key = map(Path, state.tls) if state and state.tls else (None, None, None)
+            operator = Tls(ca, certificate, key) if ca else None
+            return Target(self.data, self.address, operator, self.timeout, self.token_file)
         try:
             tls = Tls(self.tls_ca, self.tls_cert, self.tls_key, self.tls_name)
         except ValueError:
             fail("--tls-cert and --tls-key are given together or not at all", WRONG_USAGE)
-        return Target(self.data, self.address, tls, self.timeout)
+        return Target(self.data, self.address, tls, self.timeout, self.token_file)
 
 
 def calls_services(

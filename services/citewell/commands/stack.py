@@ -17,6 +17,10 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from citewell.client import Tls
+from citewell.runtime.settings import TlsClient
+from citewell.runtime.tls import client_credentials
+
 # Each service's port relative to the first one. Services stop in this order: the public one first, the stores last.
 SERVICES = {"edge": 5, "recommender": 0, "ingestion": 4, "reranker": 3, "profiler": 1, "index": 2}
 PORTS = {**SERVICES, "http": 10}
@@ -37,6 +41,8 @@ class State:
 
     supervisor: int
     addresses: dict[str, str]
+    tls: list[str] = field(default_factory=list)
+    """Files of authority, certificate and key with which commands call a secured system; empty = plain text."""
 
     def write(self, data: Path) -> None:
         partial = data / "up.json.partial"
@@ -100,6 +106,8 @@ class Stack:
     cluster: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of these services beside those in the environment, e.g. {"CITEWELL_RECOMMENDER__LOG_LEVEL": "DEBUG"}."""
+    tls: Tls | None = None
+    """How to ask the services whether they serve, when their settings turn TLS on."""
 
     def __post_init__(self) -> None:
         self.data = self.data.resolve()
@@ -156,7 +164,7 @@ class Stack:
         """Returns when all services say SERVING; StackError when one ends, or takes too long."""
         end = time.monotonic() + seconds
         for service in services:
-            with grpc.insecure_channel(self.addresses[service]) as channel:
+            with self._channel(service) as channel:
                 check = health_pb2_grpc.HealthStub(channel).Check
                 while not _serving(check):
                     self._require_alive()
@@ -165,6 +173,13 @@ class Stack:
                             f"the {service} does not serve after {seconds:.0f} s: {self.last_words(service)}"
                         )
                     ended(self.processes[service], _TICK_SECONDS)
+
+    def _channel(self, service: str) -> grpc.Channel:
+        address = self.addresses[service]
+        if self.tls is None:
+            return grpc.insecure_channel(address)
+        told = TlsClient(enabled=True, ca=self.tls.ca, certificate=self.tls.certificate, key=self.tls.key)
+        return grpc.secure_channel(address, client_credentials(told))
 
     def _require_alive(self) -> None:
         for service, process in self.processes.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 import grpc
@@ -93,7 +93,7 @@ NOT_HERE = "this service is not here"
 
 
 async def _of(target: Target, service: str, address: str) -> Row:
-    async with Target(target.data, address, target.tls, target.timeout).channel(service) as channel:
+    async with replace(target, address=address).channel(service) as channel:
         try:
             request = health_pb2.HealthCheckRequest(service=HEALTH_NAMES.get(service, EDGE_HEALTH_NAME))
             answer = await invoke(health_pb2_grpc.HealthStub(channel).Check, request, "health", at_most=2.0)
@@ -121,7 +121,7 @@ async def _holdings(target: Target, service: str, address: str, channel: grpc.ai
             "view": stats.index_view,
         }
     if service == "ingestion":
-        async with AsyncCitewell(ingestion=address, tls=target.tls) as client:
+        async with AsyncCitewell(ingestion=address, tls=target.tls, token=target.token) as client:
             log = await client.log()
         return {
             "log": log.kind,

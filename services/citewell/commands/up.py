@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from citewell.commands.failing import fail
+from citewell.commands.securing import secure
 from citewell.commands.stack import DEFAULT_DATA, DEFAULT_PORT_BASE, Stack, StackError, State, choose_ports, ended
 
 _MOST_RESTART_PAUSE_SECONDS = 30.0
@@ -34,6 +35,10 @@ def up(
         bool,
         typer.Option("--cluster", help="Use the ledger, log and store that the settings name, not files here."),
     ] = False,
+    secured: Annotated[
+        bool,
+        typer.Option("--secured", help="Turn on TLS and an access policy; new certificates are written to `security`."),
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Fail if the services do not serve after so many seconds.")] = 180.0,
 ) -> None:
     """Starts the five services and watches over them until Ctrl-C or `citewell down`."""
@@ -44,7 +49,11 @@ def up(
         if detach:
             _detach(data, timeout)
         else:
-            _supervise(Stack(data, choose_ports(port_base), cluster), timeout)
+            stack = Stack(data, choose_ports(port_base), cluster)
+            if secured:
+                told = secure(stack.data / "security")
+                stack.settings, stack.tls = told.settings, told.operator
+            _supervise(stack, timeout)
     except StackError as error:
         fail(str(error))
 
@@ -70,7 +79,7 @@ def _detach(data: Path, timeout: float) -> None:
         if time.monotonic() > end:
             supervisor.terminate()
             raise StackError(f"not up after {timeout:.0f} s; see {log}")
-    _print_addresses(state.addresses)
+    _print_addresses(state)
 
 
 def _supervise(stack: Stack, timeout: float) -> None:
@@ -80,8 +89,10 @@ def _supervise(stack: Stack, timeout: float) -> None:
     stack.start()
     try:
         stack.wait(seconds=timeout)
-        State(os.getpid(), stack.addresses).write(stack.data)
-        _print_addresses(stack.addresses)
+        tls = [str(path) for path in (stack.tls.ca, stack.tls.certificate, stack.tls.key)] if stack.tls else []
+        state = State(os.getpid(), stack.addresses, tls)
+        state.write(stack.data)
+        _print_addresses(state)
         _watch(stack, stopping)
     finally:
         State.forget(stack.data)
@@ -107,8 +118,12 @@ def _watch(stack: Stack, stopping: threading.Event) -> None:
                 stack.start([service])
 
 
-def _print_addresses(addresses: dict[str, str]) -> None:
-    for service, address in sorted(addresses.items(), key=lambda item: item[1]):
+def _print_addresses(state: State) -> None:
+    for service, address in sorted(state.addresses.items(), key=lambda item: item[1]):
         if service != "http":
             console.print(f"{service:<12} {address}")
-    console.print(f"page and JSON API: http://{addresses['http']}/")
+    scheme = "https" if state.tls else "http"
+    console.print(f"page and JSON API: {scheme}://{state.addresses['http']}/")
+    if state.tls:
+        folder = Path(state.tls[0]).parent
+        console.print(f"secured: authority {folder / 'ca.pem'}, token for the JSON API {folder / 'writer.token'}")

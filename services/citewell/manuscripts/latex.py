@@ -94,10 +94,10 @@ class _Reader:
             nodes: list[Any] = _Walker(source.text, tolerant=False).get_latex_nodes()[0]
             return nodes
         except LatexWalkerParseError as error:
-            message = str(error.msg).splitlines()[0]
-            self.flow.problems.append(Problem(source.name, error.lineno or 1, (error.colno or 0) + 1, message))
+            place = error.lineno or 1, (error.colno or 0) + 1
+            self.flow.problems.append(Problem(source.name, *place, _first_line(error.msg)))
         except LatexWalkerError as error:
-            self.flow.problems.append(Problem(source.name, 1, 1, str(error).splitlines()[0]))
+            self.flow.problems.append(Problem(source.name, 1, 1, _first_line(error)))
         tolerated: list[Any] = _Walker(source.text, tolerant=True).get_latex_nodes()[0]
         return tolerated
 
@@ -192,6 +192,10 @@ class _Walker(LatexWalker):  # type: ignore[misc]  # pylatexenc has no types
         if self._left < 0:
             raise _TooMuchWork
         return super().get_token(*args, **more)
+
+
+def _first_line(message: object) -> str:
+    return next(iter(str(message).splitlines()), "this cannot be read")
 
 
 def _arguments(node: Any) -> list[Any]:

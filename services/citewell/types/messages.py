@@ -11,7 +11,7 @@ import numpy as np
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly import publications
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
-from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.dates import FIRST_YEAR, LAST_YEAR, PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
 from citewell.scholarly.limits import (
     MAX_EVENT_BYTES,
@@ -99,7 +99,9 @@ def filter_from_message(
         if len(getattr(message, name)) > limit:
             raise InvalidField(f"{field}.{name}", f"{len(getattr(message, name))} entries", f"at most {limit}")
     before = date_from_message(message.published_before, f"{field}.published_before")
-    if before.known and message.year_from and before.first_day() <= PartialDate(message.year_from).first_day():
+    # A bound is any number; it need not be a year in which papers appeared.
+    opening = PartialDate(min(max(message.year_from, FIRST_YEAR), LAST_YEAR)).first_day()
+    if before.known and message.year_from and before.first_day() <= opening:
         raise InvalidField(
             f"{field}.published_before", before, f"a date after year_from, {message.year_from}", reason="INVERTED_DATES"
         )
