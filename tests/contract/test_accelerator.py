@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from citewell.index import faiss_index, hybrid, span_search
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.dense import Dense
-from citewell.index.faiss_index import FaissIndex
 from citewell.index.filters import paper_conditions
 from citewell.index.following import Follower
 from citewell.index.hybrid import word_parts
@@ -206,12 +205,10 @@ def point(number: int, seed: int, hidden: bool = False) -> Point:
     )
 
 
-def shown(index: PaperCopy, form: str, query: Vector, limit: int) -> list[Any]:
+def shown(index: PaperCopy, query: Vector, limit: int) -> list[Any]:
     asked = Nearest(PROFILE, query, limit)
     with ThreadPoolExecutor(1) as helper:
-        if form == "flat":
-            return [(found.id, found.score) for found in index.search(asked, helper)]
-    return index.nearest(asked, limit) or []
+        return [(found.id, found.score) for found in index.search(asked, helper)][:limit]
 
 
 @pytest.mark.parametrize("form", ["flat", "sq8"])
@@ -222,12 +219,10 @@ def test_rows_of_old_versions_are_given_back(form: Any) -> None:
         index.postings.tidy()
     assert len(index.rows) == 200
     assert index.postings.entries < 200 * 5 * 3
-    if isinstance(index._dense, FaissIndex):
-        assert index._dense.positions < 200 * 3 + 1024
-    [(found, _)] = shown(index, form, vector(39 + 17), 1)
+    [(found, _)] = shown(index, vector(39 + 17), 1)
     assert found == point(17, 0).id
     index.put([point(number, number, hidden=True) for number in range(199)])
-    assert [id_ for id_, _ in shown(index, form, vector(0), 50)] == [point(199, 0).id]
+    assert [id_ for id_, _ in shown(index, vector(0), 50)] == [point(199, 0).id]
     assert index.rows.papers == 1
     index.put([point(500, 500)])
     assert len(index.rows) == 200  # a free row is used again
@@ -235,7 +230,7 @@ def test_rows_of_old_versions_are_given_back(form: Any) -> None:
 
 def test_a_gpu_index_tells_what_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     # A flat index in place of a GPU index, which accepts no selector and limits the number of results.
-    monkeypatch.setattr(faiss_index, "_new_index", lambda dimension, form: faiss.IndexFlatIP(dimension))
+    monkeypatch.setattr(faiss_index, "_new_index", faiss.IndexFlatIP)
     monkeypatch.setattr(faiss_index, "_GPU_MOST", 50)
     wide, exact = PaperCopy(DIMENSION, "gpu"), PaperCopy(DIMENSION, "flat")
     for index in (wide, exact):
@@ -298,7 +293,8 @@ def test_candidates_by_words_are_the_best_whatever_their_rows() -> None:
     stored.append(PaperPoint(Paper("best"), 1, -towards[0], terms=Terms.of({7: 50.0}), length=1))
     copy.put([paper_to_point(each) for each in stored])
     words = LexicalQuery(Terms.of({7: 1.0}), 100.0, 1.2, 0.4, 1.0)
-    assert point_id("best") in (copy.promising(Nearest(HYBRID, towards[0], 5, lexical=words)) or [])
+    with ThreadPoolExecutor(1) as helper:
+        assert copy.search(Nearest(HYBRID, towards[0], 5, lexical=words), helper)[0].id == point_id("best")
 
 
 class Feed:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,25 +17,29 @@ import numpy as np
 
 from citewell.index.filters import holds
 from citewell.index.following import Follower
-from citewell.index.hybrid import scored
+from citewell.index.hybrid import cosines, in_order, scored, total
 from citewell.index.paper_copy import Form, PaperCopy
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
-from citewell.index.postings import merge
 from citewell.index.rows import answerable
 from citewell.index.store import Answers, Changes, ChangesForgottenError, Hit, Kind, Nearest, Page, Points, Store
 from citewell.index.threads import CopyThreads
 from citewell.index.views import Registry, View
 
-_RESCORED = 1.2
-"""Candidates taken from a quantised copy, as a multiple of the limit. The store's full vectors then decide."""
-
 
 class AcceleratedPoints:
     """A view's papers: searches by profile and by words are answered from memory once it is loaded."""
 
-    def __init__(self, points: Points, dimension: int, form: Form, threads: int, feed_seconds: float) -> None:
-        self._points, self._dimension, self._form = points, dimension, form
-        self._copy = PaperCopy(dimension, form)
+    def __init__(
+        self,
+        points: Points,
+        dimension: int,
+        form: Form,
+        threads: int,
+        feed_seconds: float,
+        words_folder: Path | None = None,
+    ) -> None:
+        self._points, self._dimension, self._form, self._words_folder = points, dimension, form, words_folder
+        self._copy = PaperCopy(dimension, form, words_folder)
         self._threads = CopyThreads(1 if form == "gpu" else threads)  # FAISS on a GPU runs one search at a time
         self._follower = Follower("papers", points, (PROFILE, TERMS), self._begin, self._put, feed_seconds)
         self.loaded = self._follower.loaded
@@ -41,12 +47,12 @@ class AcceleratedPoints:
 
     def _begin(self) -> None:
         """Begins an empty copy; running searches keep the old one."""
-        self._copy = PaperCopy(self._dimension, self._form)
+        self._copy = PaperCopy(self._dimension, self._form, self._words_folder)
 
     async def _put(self, points: Sequence[Point]) -> None:
         await self._threads.run_alone(self._copy.put, points)
         while due := self._copy.postings.due():  # searches go on while segments are merged
-            merged = await self._threads.run(merge, due)
+            merged = await self._threads.run(self._copy.postings.merged, due)
             await self._threads.run_alone(self._copy.postings.replace, due, merged)
 
     async def close(self) -> None:
@@ -90,35 +96,29 @@ class AcceleratedPoints:
         )
 
     async def _search(self, query: Nearest) -> list[Hit] | None:
-        if self._form != "flat" and query.field != LEXICAL:
-            return await self._search_partly(query)
+        if self._form == "gpu" and query.field != LEXICAL:
+            return await self._search_on_gpu(query)
+        quantised = self._form == "sq8" and query.field != LEXICAL
         ranking = await self._threads.run(self._copy.search, query, self._threads.helper)
-        points = {point.id: point for point in await self._points.read([found.id for found in ranking])}
-        return [
+        read = await self._points.read([found.id for found in ranking], (PROFILE,) if quantised else ())
+        points = {point.id: point for point in read}
+        hits = [
             Hit(point, found.score, found.profile, found.lexical, found.matched)
             for found in ranking
             if (point := points.get(found.id)) and _still_admitted(point, query)
         ]
+        return await self._threads.run(_by_full_vectors, query, hits) if quantised else hits
 
-    async def _search_partly(self, query: Nearest) -> list[Hit] | None:
-        """For quantised profiles: the copy selects candidates, and the stored vectors decide."""
+    async def _search_on_gpu(self, query: Nearest) -> list[Hit] | None:
         if query.field == HYBRID:
             candidates = await self._threads.run(self._copy.promising, query)
             return None if candidates is None else await scored(self._points, query, candidates)
-        ranking = await self._threads.run(self._copy.nearest, query, int(query.limit * _RESCORED))
+        ranking = await self._threads.run(self._copy.nearest, query, query.limit)
         if ranking is None:
             return None
         found = dict(ranking)
-        assert isinstance(query.vector, np.ndarray)
-        quantised = self._form == "sq8"
-        points = [
-            point
-            for point in await self._points.read(found, (PROFILE,) if quantised else ())
-            if _still_admitted(point, query)
-        ]
-        if quantised:
-            found = {point.id: float(point.dense(PROFILE) @ query.vector) for point in points}
-        return sorted((Hit(point, found[point.id]) for point in points), key=lambda hit: -hit.score)[: query.limit]
+        points = [point for point in await self._points.read(found) if _still_admitted(point, query)]
+        return sorted((Hit(point, found[point.id]) for point in points), key=lambda hit: -hit.score)
 
     async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
         return await self._points.read(ids, vectors)
@@ -144,6 +144,24 @@ class AcceleratedPoints:
             raise
 
 
+def _by_full_vectors(query: Nearest, candidates: Sequence[Hit]) -> list[Hit]:
+    """The best of the candidates once their scores are exact."""
+    if not candidates:
+        return []
+    assert isinstance(query.vector, np.ndarray)
+    profile = cosines(np.stack([hit.point.dense(PROFILE) for hit in candidates]), query.vector)
+    hits = [
+        replace(
+            hit,
+            score=total(query, cosine, hit.lexical),
+            profile=cosine if query.field == HYBRID else 0.0,
+            point=replace(hit.point, vectors={}),
+        )
+        for hit, cosine in zip(candidates, profile.tolist(), strict=True)
+    ]
+    return sorted(hits, key=in_order)[: query.limit]
+
+
 def _still_admitted(point: Point, query: Nearest) -> bool:
     """Whether a hit of the copy still meets the conditions in the store, which may be newer than the copy."""
     return not point.payload["hidden"] and all(holds(condition, point) for condition in query.conditions)
@@ -152,8 +170,18 @@ def _still_admitted(point: Point, query: Nearest) -> bool:
 class AcceleratedStore:
     """Any store, its papers searched in memory."""
 
-    def __init__(self, store: Store, form: Form, *, threads: int = 2, feed_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        form: Form,
+        *,
+        threads: int = 2,
+        feed_seconds: float = 0.0,
+        words_folder: Path | None = None,
+    ) -> None:
+        """Large parts of the words are kept in files of `words_folder`, if one is given."""
         self._store, self._form, self._threads, self._feed_seconds = store, form, threads, feed_seconds
+        self._words_folder = words_folder
         self._papers: dict[View, AcceleratedPoints] = {}
         self.engine = f"{store.engine}+faiss-{form}"
 
@@ -200,7 +228,7 @@ class AcceleratedStore:
             return points
         if view not in self._papers:
             self._papers[view] = AcceleratedPoints(
-                points, view.dimension, self._form, self._threads, self._feed_seconds
+                points, view.dimension, self._form, self._threads, self._feed_seconds, self._words_folder
             )
         return self._papers[view]
 

@@ -1,8 +1,8 @@
-"""Profiles in memory as a FAISS index that keeps no full vectors on the host: quantised, or on a GPU."""
+"""Profiles as a FAISS index on a GPU."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import faiss
 import numpy as np
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from citewell.index.points import Vector
 
-Form = Literal["sq8", "gpu"]
 Places = NDArray[np.int64]
 
 _COMPACT_AT = 1024
@@ -30,9 +29,9 @@ class FaissIndex:
     Searches may run in parallel; changes need exclusive access.
     """
 
-    def __init__(self, dimension: int, form: Form) -> None:
-        self._dimension, self._form = dimension, form
-        self._index = _new_index(dimension, form)
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+        self._index = _new_index(dimension)
         self._position = np.empty(0, np.int64)
         """By row."""
         self._row = np.empty(0, np.int64)
@@ -47,14 +46,11 @@ class FaissIndex:
     @property
     def most(self) -> int:
         """The most that one search returns."""
-        return _GPU_MOST if self._form == "gpu" else max(1, len(self._row))
+        return _GPU_MOST
 
     def put(self, rows: Places, vectors: Vector) -> None:
         """Sets the vectors of these distinct rows."""
         self.remove(rows)
-        if not self._index.is_trained:  # the range of each component, with a margin for later vectors
-            wide = np.full(self._dimension, 4 / np.sqrt(self._dimension), dtype=np.float32)
-            self._index.train(np.vstack([vectors, wide, -wide]))
         self._index.add(vectors)
         if (most := int(rows.max()) + 1) > len(self._position):
             missing = max(most, 2 * len(self._position)) - len(self._position)
@@ -74,13 +70,9 @@ class FaissIndex:
 
     def _compact(self) -> None:
         alive = self._row != _NONE
-        if self._form == "gpu":
-            vectors = self._index.reconstruct_batch(np.flatnonzero(alive))
-            self._index = _new_index(self._dimension, self._form)
-            self._index.add(vectors)
-        else:  # compacts the codes in place
-            bitmap = np.packbits(~alive, bitorder="little")
-            self._index.remove_ids(faiss.IDSelectorBitmap(bitmap))  # type: ignore[arg-type, call-arg]
+        vectors = self._index.reconstruct_batch(np.flatnonzero(alive))
+        self._index = _new_index(self._dimension)
+        self._index.add(vectors)
         self._row = self._row[alive]
         self._position[self._row] = np.arange(len(self._row))
         self._dead = 0
@@ -99,20 +91,13 @@ class FaissIndex:
         limit = min(limit, int(np.count_nonzero(chosen)))
         if not limit:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        if self._form == "gpu":
-            # GPU indexes accept no selector: take the nearest of all rows, as many as it can return, and filter them.
-            scores, found = self._index.search(vector[np.newaxis], min(_GPU_MOST, len(self._row)))
-            kept = chosen[found[0]]
-            if np.count_nonzero(kept) < limit:
-                return None
-            return self._row[found[0][kept][:limit]], scores[0][kept][:limit]
-        bitmap = np.packbits(chosen, bitorder="little")
-        parameters = faiss.SearchParameters(sel=faiss.IDSelectorBitmap(bitmap))  # type: ignore[arg-type, call-arg]
-        scores, found = self._index.search(vector[np.newaxis], limit, params=parameters)
-        return self._row[found[0]], scores[0]
+        # GPU indexes accept no selector: take the nearest of all rows, as many as it can return, and filter them.
+        scores, found = self._index.search(vector[np.newaxis], min(_GPU_MOST, len(self._row)))
+        kept = chosen[found[0]]
+        if np.count_nonzero(kept) < limit:
+            return None
+        return self._row[found[0][kept][:limit]], scores[0][kept][:limit]
 
 
-def _new_index(dimension: int, form: Form) -> Any:
-    if form == "gpu":
-        return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), dimension)
-    return faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT)
+def _new_index(dimension: int) -> Any:
+    return faiss.GpuIndexFlatIP(faiss.StandardGpuResources(), dimension)

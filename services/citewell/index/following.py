@@ -73,8 +73,9 @@ class Follower:
             except ChangesForgottenError:
                 self.load_again()
                 return
-            if changes.ids:
-                points = await self._points.read(changes.ids, self._parts)
+            ids = list(changes.ids)
+            for start in range(0, len(ids), _PAGE):  # many may have been written while the copy was loaded
+                points = await self._points.read(ids[start : start + _PAGE], self._parts)
                 async with self._putting:
                     if not self.loaded.is_set():
                         return

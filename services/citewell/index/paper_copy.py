@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.index.dense import Dense
+from citewell.index.dense import Dense, Int8
 from citewell.index.faiss_index import FaissIndex
 from citewell.index.hybrid import cosines, named, to_score, total
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point, unpack
@@ -26,9 +27,12 @@ _ROUNDING = 1e-5
 """An upper bound of the error of float32 cosines of unit vectors."""
 
 
+_FORMS: dict[Form, type[Dense | Int8 | FaissIndex]] = {"flat": Dense, "sq8": Int8, "gpu": FaissIndex}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
-    """A paper found, with the parts of its score."""
+    """A paper found, with the parts of its score. From int8 profiles, score and profile are approximate."""
 
     id: UUID
     score: float
@@ -40,9 +44,10 @@ class Ranked:
 class PaperCopy:
     """The copy of one view. Searches may run in parallel; `put` needs exclusive access."""
 
-    def __init__(self, dimension: int, form: Form = "flat") -> None:
-        self.rows, self.postings = Rows(), Postings()
-        self._dense = Dense(dimension) if form == "flat" else FaissIndex(dimension, form)
+    def __init__(self, dimension: int, form: Form = "flat", words_folder: Path | None = None) -> None:
+        """Large parts of the words are kept in files of `words_folder`, if one is given."""
+        self.rows, self.postings = Rows(), Postings(words_folder)
+        self._dense = _FORMS[form](dimension)
 
     def put(self, points: Sequence[Point]) -> None:
         """Stores new versions and removes hidden papers."""
@@ -61,13 +66,17 @@ class PaperCopy:
         """The best of all admitted papers, in order.
 
         Every paper is scored in float32, which is fast; those near the limit are scored again in float64. A paper's
-        score then depends only on its own vector and words, not on its row or on earlier versions. Quantised profiles,
-        and those on a GPU, can be searched by `nearest` only.
+        score then depends only on its own vector and words, not on its row or on earlier versions. With int8 profiles
+        the answer has `to_score(query)` candidates, which the caller scores by their full vectors. Profiles on a GPU
+        can be searched by `nearest` and `promising` only.
         """
+        limit, exact = query.limit, query.field == LEXICAL or isinstance(self._dense, Dense)
+        if not exact:
+            limit = to_score(query)
         count = len(self.rows)
         by_profile = None
         if query.field != LEXICAL:
-            assert isinstance(self._dense, Dense)
+            assert isinstance(self._dense, Dense | Int8)
             assert isinstance(query.vector, np.ndarray)
             by_profile = helper.submit(self._dense.scores, query.vector, count)
         lexical = self.postings.scores(query.lexical, count) if query.lexical else np.zeros(count)
@@ -78,17 +87,17 @@ class PaperCopy:
         admitted = self.rows.admitted(query.conditions)
         if query.field == LEXICAL:
             admitted &= lexical > 0
-        chosen = _near_the_top(fast, np.flatnonzero(admitted), query.limit)
+        chosen = _near_the_top(fast, np.flatnonzero(admitted), limit)
         profile = np.zeros(len(chosen))
-        if by_profile is not None:
-            assert isinstance(self._dense, Dense)
-            assert isinstance(query.vector, np.ndarray)
+        if by_profile is not None and not exact:
+            profile = by_profile.result()[chosen].astype(np.float64)
+        elif isinstance(self._dense, Dense) and isinstance(query.vector, np.ndarray):
             profile = cosines(self._dense.rows(chosen), query.vector)
         found = [
             (-total(query, cosine, words), self.rows.keys[row], row, cosine, words)
             for row, cosine, words in zip(chosen.tolist(), profile.tolist(), lexical[chosen].tolist(), strict=True)
         ]
-        best = sorted(found)[: query.limit]
+        best = sorted(found)[:limit]
         matched = [NO_TERMS] * len(best)
         if query.lexical and query.matched_terms:
             rows = np.array([row for _, _, row, _, _ in best], dtype=np.int64)
@@ -99,7 +108,7 @@ class PaperCopy:
         ]
 
     def nearest(self, query: Nearest, limit: int) -> list[tuple[UUID, float]] | None:
-        """The nearest profiles of an index without full vectors; None when it cannot answer the query."""
+        """The nearest profiles on a GPU; None when it cannot answer the query."""
         assert isinstance(self._dense, FaissIndex)
         assert isinstance(query.vector, np.ndarray)
         found = self._dense.nearest(query.vector, limit, self.rows.admitted(query.conditions))
@@ -109,9 +118,9 @@ class PaperCopy:
         return [(self.rows.id(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
 
     def promising(self, query: Nearest) -> list[UUID] | None:
-        """The papers with the best scores from approximate cosines and words, among the candidates of either part.
+        """The papers with the best scores, among the candidates of either part. For profiles on a GPU.
 
-        None when the index cannot answer the query.
+        None when it cannot answer the query.
         """
         assert isinstance(self._dense, FaissIndex)
         assert isinstance(query.vector, np.ndarray)

@@ -1,6 +1,6 @@
 """An inverted index of bags of words in memory: for each term, the papers that contain it and its counts.
 
-Postings are kept in immutable segments: a new version of a bag goes to a new segment, and
+Postings are kept in immutable segments, in memory or mapped from files. A new version of a bag goes to a new segment;
 its old entries are skipped until the segment is merged with others. Merging is geometric, so an entry is copied a few
 times in all. Segments have a maximum size, which limits the time and memory of a merge.
 """
@@ -8,8 +8,11 @@ times in all. Segments have a maximum size, which limits the time and memory of 
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +24,10 @@ Counts = NDArray[np.float32]
 
 FAN = 4
 """This many segments of similar size are merged into one."""
-LARGEST = 2_000_000
-"""Segments with more entries than this are not merged any further."""
+LARGEST, LARGEST_ON_DISK = 2_000_000, 8_000_000
+"""Segments with more entries than this are not merged any further. A search visits every segment: files are larger."""
+TO_DISK = 500_000
+"""Merged segments with more entries than this go to files, if there is a folder for them."""
 _BATCH = 4_000_000
 """Entries that are scored at once: limits the memory of a search."""
 _DEAD = -1
@@ -53,7 +58,8 @@ class Segment:
 class Postings:
     """Bags of words, one per row. Searches may run in parallel; changes need exclusive access."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self._segments: list[Segment | None] = []  # an entry is kept while rows refer to it
         self._segment = np.empty(0, np.int32)
         self._document = np.empty(0, np.int32)
@@ -65,8 +71,12 @@ class Postings:
 
     @property
     def bytes(self) -> int:
-        """Memory of all segments."""
+        """Memory and files of all segments."""
         return sum(segment.bytes for segment in self._live())
+
+    @property
+    def segments(self) -> int:
+        return sum(1 for _ in self._live())
 
     def _live(self) -> Iterator[Segment]:
         return (segment for segment in self._segments if segment is not None)
@@ -108,18 +118,26 @@ class Postings:
         self._document[rows] = alive
 
     def due(self) -> list[Segment]:
-        """Segments to be merged now, or none. Pass them to `merge`, then to `replace`, with no change in between."""
+        """Segments to be merged now, or none. Pass them to `merged`, then to `replace`, with no change in between."""
         for segment in self._live():
             if 2 * segment.dead > len(segment.rows):
                 return [segment]
         sizes: dict[int, list[Segment]] = {}
         for segment in self._live():
-            if segment.entries < LARGEST:
+            if segment.entries < (LARGEST_ON_DISK if self._folder else LARGEST):
                 sizes.setdefault(int(np.log(segment.entries) / np.log(FAN)), []).append(segment)
         for _, alike in sorted(sizes.items()):
             if len(alike) >= FAN:
                 return alike
         return []
+
+    def merged(self, old: Sequence[Segment]) -> Segment | None:
+        """One segment with the live bags of these segments; None if there are none. Nothing is changed."""
+        segment = merge(old)
+        if segment is not None and self._folder is not None and segment.entries > TO_DISK:
+            segment.documents = _mapped(segment.documents, self._folder)
+            segment.counts = _mapped(segment.counts, self._folder)
+        return segment
 
     def replace(self, old: Sequence[Segment], merged: Segment | None) -> None:
         """Replaces segments by the one that they were merged into."""
@@ -131,7 +149,7 @@ class Postings:
     def tidy(self) -> None:
         """Merges all segments that are due."""
         while due := self.due():
-            self.replace(due, merge(due))
+            self.replace(due, self.merged(due))
 
     def scores(self, query: LexicalQuery, rows: int) -> NDArray[np.float64]:
         """The lexical score of each row below `rows`.
@@ -274,6 +292,13 @@ def _add_up(scores: NDArray[np.float64], found: list[tuple[Rows, Counts]]) -> No
         rows, parts = (np.concatenate(each) for each in zip(*found, strict=True))
         rows[rows == _DEAD] = len(scores) - 1
         scores += np.bincount(rows, parts, len(scores))
+
+
+def _mapped(values: NDArray[Any], folder: Path) -> NDArray[Any]:
+    """The values in a file without a name, which exists as long as it is mapped."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        values.tofile(file)
+        return np.memmap(file, values.dtype, "r")
 
 
 def _starts(sizes: Rows) -> Rows:

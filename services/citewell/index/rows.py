@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citewell.index.filters import AnyOf, Between, Condition, NotThese, These
+from citewell.index.ids import Keys, RowsById, grown
 from citewell.index.points import Point
 
 _COLUMNS = ("last_day", "year")
@@ -29,17 +29,17 @@ class Rows:
     """A paper keeps its row in all versions; the row of a removed paper is reused."""
 
     def __init__(self) -> None:
-        self._row: dict[UUID, int] = {}
-        self._ids: list[UUID | None] = []
+        self._row = RowsById()
+        self._count = 0
         self._free: list[int] = []
         self._venues: dict[str, int] = {}
         self._live = np.zeros(0, dtype=bool)
         self._columns = {name: np.zeros(0, dtype=np.int32) for name in (*_COLUMNS, "venue")}
-        self.keys: list[str] = []
+        self.keys = Keys()
 
     def __len__(self) -> int:
         """The number of rows, including free ones."""
-        return len(self._ids)
+        return self._count
 
     @property
     def papers(self) -> int:
@@ -48,10 +48,8 @@ class Rows:
     def put(self, points: Sequence[Point]) -> NDArray[np.int64]:
         """Stores the columns of these distinct points; returns their rows."""
         rows = np.array([self._place(point) for point in points], dtype=np.int64)
-        if len(self._ids) > len(self._live):
-            size = max(1024, 2 * len(self._ids))
-            self._live = _grown(self._live, size)
-            self._columns = {name: _grown(column, size) for name, column in self._columns.items()}
+        self._live = grown(self._live, self._count)
+        self._columns = {name: grown(column, self._count) for name, column in self._columns.items()}
         self._live[rows] = True
         for name, column in self._columns.items():
             column[rows] = [self._value(name, point) for point in points]
@@ -63,10 +61,10 @@ class Rows:
             if self._free:
                 row = self._free.pop()
             else:
-                row = len(self._ids)
-                self._ids.append(None)
-                self.keys.append("")
-            self._row[point.id], self._ids[row], self.keys[row] = row, point.id, point.key
+                row = self._count
+                self._count += 1
+            self._row.add(point.id, row)
+            self.keys.put(row, point.key)
         return row
 
     def _value(self, name: str, point: Point) -> int:
@@ -75,7 +73,7 @@ class Rows:
 
     def remove(self, points: Sequence[Point]) -> NDArray[np.int64]:
         """Frees the rows of these points and returns them."""
-        rows = [self._row.pop(point.id) for point in points if point.id in self._row]
+        rows = [row for point in points if (row := self._row.pop(point.id)) is not None]
         self._free += rows
         removed = np.array(rows, dtype=np.int64)
         self._live[removed] = False
@@ -83,13 +81,11 @@ class Rows:
 
     def id(self, row: int) -> UUID:
         """The id of the point in this row."""
-        id_ = self._ids[row]
-        assert id_ is not None
-        return id_
+        return self._row.id(row)
 
     def admitted(self, conditions: Sequence[Condition]) -> NDArray[np.bool_]:
         """Which rows hold a paper that meets the conditions."""
-        count = len(self._ids)
+        count = self._count
         admitted = self._live[:count].copy()
         for condition in conditions:
             match condition:
@@ -104,14 +100,11 @@ class Rows:
                     admitted &= np.isin(self._columns["venue"][:count], codes)
                 case These(ids):
                     among = np.zeros(count, dtype=bool)
-                    among[[self._row[id_] for id_ in ids if id_ in self._row]] = True
+                    among[self._known(ids)] = True
                     admitted &= among
                 case NotThese(ids):
-                    admitted[[self._row[id_] for id_ in ids if id_ in self._row]] = False
+                    admitted[self._known(ids)] = False
         return admitted
 
-
-def _grown(array: NDArray[Any], size: int) -> NDArray[Any]:
-    grown = np.zeros(size, array.dtype)
-    grown[: len(array)] = array
-    return grown
+    def _known(self, ids: Iterable[UUID]) -> list[int]:
+        return [row for id_ in ids if (row := self._row.get(id_)) is not None]

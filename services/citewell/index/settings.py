@@ -55,8 +55,11 @@ class IndexSettings(ServiceSettings):
     owner_wait_seconds: float = Field(10.0, ge=0)
     """How long to wait at start until the previous process releases the embedded store."""
     accelerator: Literal["none", "flat", "sq8", "gpu"] = "flat"
-    """Form of the papers in memory: flat = exact, 4 bytes a number; sq8 = a quarter of that, nearly exact;
-    gpu = profiles on a GPU; none = the store alone answers. All but none keep the papers' words as well."""
+    """Form of the papers in memory: flat = exact, 4 bytes a number; sq8 = a quarter of that, and the store's vectors
+    decide at the end; gpu = profiles on a GPU; none = the store alone answers. All but none keep papers' words too."""
+    words_on_disk: bool = False
+    """Keep the papers' words in files of the folder instead of in memory; the operating system caches what is searched.
+    The files have no name and vanish with the process."""
     search_threads: int = Field(2, ge=1, le=256)
     """How many searches run side by side in memory. Each may use a second thread for its cosines."""
     feed_seconds: float = Field(0.0, ge=0)

@@ -14,7 +14,6 @@ from citewell.index.filters import VISIBLE, Condition, NoneOf, before, span_cond
 from citewell.index.following import Follower
 from citewell.index.hybrid import cosines, word_parts
 from citewell.index.points import SPAN, SPAN_TERMS, TERMS, Point, Vector, paper_of, point_id, span_from_point, unpack
-from citewell.index.postings import merge
 from citewell.index.queries import Evidence, EvidenceSearch, FoundSpan, SpanSearch, SpanSupport
 from citewell.index.ranking import ranked
 from citewell.index.span_copy import Candidates, Citations, SpanCopy, span_text
@@ -102,7 +101,7 @@ class SpanWords:
     async def _put(self, points: Sequence[Point]) -> None:
         await self._threads.run_alone(self._copy.put, points)
         while due := self._copy.postings.due():  # searches go on while segments are merged
-            merged = await self._threads.run(merge, due)
+            merged = await self._threads.run(self._copy.postings.merged, due)
             await self._threads.run_alone(self._copy.postings.replace, due, merged)
 
     async def close(self) -> None:

@@ -28,8 +28,14 @@ def configured_store(settings: IndexSettings) -> Store:
         return store
     if settings.accelerator == "gpu" and not gpu_is_there():
         raise UnknownSetting("setting CITEWELL_INDEX__ACCELERATOR is 'gpu': FAISS finds no GPU; is citewell[gpu] in?")
+    if settings.words_on_disk:
+        settings.folder.mkdir(parents=True, exist_ok=True)
     return AcceleratedStore(
-        store, settings.accelerator, threads=settings.search_threads, feed_seconds=settings.feed_seconds
+        store,
+        settings.accelerator,
+        threads=settings.search_threads,
+        feed_seconds=settings.feed_seconds,
+        words_folder=settings.folder if settings.words_on_disk else None,
     )
 
 
