@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.filters import paper_conditions
 from citewell.index.index import Index
-from citewell.index.points import HYBRID, PROFILE, PaperPoint, Point, paper_to_point
+from citewell.index.points import HYBRID, PROFILE, TERMS, Point, pack
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.ranking import ranked
 from citewell.index.store import Answers, Changes, Kind, Nearest, Page, Points
@@ -201,8 +201,8 @@ class FileOfVectors:
         for number in range(first, last):
             place = number - chunk.first
             terms, length = chunk.bag(place)
-            told = paper_to_point(PaperPoint(paper(number), 1, chunk.vectors[place], terms=terms, length=length))
-            points.append(Point(UUID(int=number), told.payload, {PROFILE: chunk.vectors[place]}))
+            payload = _payload(number) | {"length": length, TERMS: pack(terms)}
+            points.append(Point(UUID(int=number), payload, {PROFILE: chunk.vectors[place]}))
         return Page(points, UUID(int=last) if last < self._world.papers else None)
 
     async def read(self, ids: Collection[UUID], vectors: Collection[str] = ()) -> list[Point]:
@@ -212,8 +212,7 @@ class FileOfVectors:
         found = []
         for id_ in ids:
             vector = {PROFILE: np.array(self._vectors[id_.int])} if with_vector else {}
-            payload = paper_to_point(PaperPoint(paper(id_.int), 1, hidden=True)).payload
-            found.append(Point(id_, payload | {"hidden": 0}, vector))
+            found.append(Point(id_, _payload(id_.int), vector))
         return found
 
     async def upsert(self, points: Sequence[Point]) -> int:
@@ -224,6 +223,19 @@ class FileOfVectors:
 
     async def count(self, conditions: Any = ()) -> int:
         return self._world.papers
+
+
+def _payload(number: int) -> dict[str, Any]:
+    """What a copy reads of a paper's payload."""
+    written = paper(number)
+    return {
+        "key": written.id,
+        "version": 1,
+        "hidden": 0,
+        "year": written.published.year,
+        "last_day": written.published.last_day(),
+        "venue": written.venue,
+    }
 
 
 if __name__ == "__main__":

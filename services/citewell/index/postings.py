@@ -213,7 +213,7 @@ def merge(segments: Sequence[Segment]) -> Segment | None:
     parts = [part for part in map(_without_dead, segments) if part.entries]
     if len(parts) <= 1:
         return parts[0] if parts else None
-    terms = np.unique(np.concatenate([part.terms for part in parts]))
+    terms, _ = _distinct(np.sort(np.concatenate([part.terms for part in parts]), kind="stable"))
     places = [np.searchsorted(terms, part.terms) for part in parts]
     sizes = np.zeros(len(terms), np.int64)
     for part, place in zip(parts, places, strict=True):
@@ -256,10 +256,16 @@ def _segment(rows: Rows, bags: Sequence[tuple[Terms, float]]) -> Segment:
     ids = np.concatenate([terms.ids for terms, _ in bags])
     owners = np.repeat(np.arange(len(bags), dtype=np.int32), [len(terms) for terms, _ in bags])
     order = np.argsort(ids, kind="stable")
-    terms, sizes = np.unique(ids, return_counts=True)
+    terms, sizes = _distinct(ids[order])
     counts = np.concatenate([terms.values for terms, _ in bags])
     lengths = np.array([length for _, length in bags], np.float32)
     return Segment(terms, _starts(sizes), owners[order], counts[order], rows.astype(np.int64), lengths)
+
+
+def _distinct(ids: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], Rows]:
+    """The distinct ids of an ordered array, and how often each is there. numpy.unique would order them once more."""
+    first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    return ids[first], np.diff(np.append(first, len(ids)))
 
 
 def _lists(segment: Segment, wanted: NDArray[np.uint32]) -> list[tuple[int, slice]]:
