@@ -1,6 +1,7 @@
 """What several processes make of one Qdrant server, in the client's local mode."""
 
 import asyncio
+from typing import Any
 
 import grpc
 import httpx
@@ -8,7 +9,7 @@ import pytest
 from qdrant_client import AsyncQdrantClient
 from qdrant_client.http.exceptions import UnexpectedResponse
 
-from citewell.index import qdrant_points
+from citewell.index import following, qdrant_points
 from citewell.index.hybrid import named
 from citewell.index.index import MAX_LIMIT, Index
 from citewell.index.points import HYBRID, point_id
@@ -154,6 +155,36 @@ async def test_the_change_log_stays_small_and_copies_that_are_behind_load_again(
         await loaded(copied, VIEW)
         found = await behind.search(Search(100, vector(0)))
         assert (found.engine, len(found.papers)) == ("faiss-flat", 60)
+        await copied.close()
+
+
+async def test_a_copy_that_is_far_behind_reads_a_few_changes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qdrant_points, "ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr(following, "_PAGE", 4)
+    with memory_folder() as folder:
+        plain, copied = qdrant_local(folder), qdrant_local_flat(folder)
+        await plain.open()
+        index, behind = Index(plain), Index(copied)
+        await index.create_view(VIEW)
+        await index.serve_view(VIEW.name)
+        await copied.open()
+        await loaded(copied, VIEW)
+        read: list[int] = []
+        points = plain.points(VIEW, Kind.PAPERS)
+        reading = type(points).read
+
+        async def counted(self: Any, ids: Any, vectors: Any = ()) -> Any:
+            read.append(len(ids))
+            return await reading(self, ids, vectors)
+
+        for start in range(0, 50, 5):
+            await write(index, *(paper(number) for number in range(start, start + 5)))
+        changes = await points.changes(0)
+        assert (changes.number, len(changes.ids), changes.more) == (3, 15, True)
+        monkeypatch.setattr(type(points), "read", counted)
+        found = await behind.search(Search(100, vector(0)))
+        assert (found.engine, len(found.papers)) == ("faiss-flat", 50)
+        assert max(read[:-1]) == 4  # the last call reads the answer
         await copied.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
 
 from citewell.index.points import Point
 from citewell.index.store import ChangesForgottenError, Points
@@ -66,21 +67,29 @@ class Follower:
     async def follow(self) -> None:
         """Applies all writes made until now. If the feed no longer has them, the copy is loaded again."""
         async with self._following:
-            if not self.loaded.is_set():  # the copy is being loaded again, including all writes until now
-                return
-            try:
-                changes = await self._points.changes(self._number)
-            except ChangesForgottenError:
-                self.load_again()
-                return
-            ids = list(changes.ids)
-            for start in range(0, len(ids), _PAGE):  # many may have been written while the copy was loaded
-                points = await self._points.read(ids[start : start + _PAGE], self._parts)
-                async with self._putting:
-                    if not self.loaded.is_set():
-                        return
-                    await self._put(points)
-            self._number, self._followed = changes.number, time.monotonic()
+            more = True
+            while more and self.loaded.is_set():  # else the copy is loaded again, including all writes until now
+                try:
+                    changes = await self._points.changes(self._number)
+                except ChangesForgottenError:
+                    self.load_again()
+                    return
+                if not await self._apply(list(changes.ids)):
+                    return
+                self._number, self._followed, more = changes.number, time.monotonic(), changes.more
+
+    async def _apply(self, ids: list[UUID]) -> bool:
+        """Reads and passes on points in batches: many may have been written while the copy was loaded.
+
+        False if the copy began to be loaded again meanwhile.
+        """
+        for start in range(0, len(ids), _PAGE):
+            points = await self._points.read(ids[start : start + _PAGE], self._parts)
+            async with self._putting:
+                if not self.loaded.is_set():
+                    return False
+                await self._put(points)
+        return True
 
     async def follow_if_due(self) -> None:
         """Follows the feed unless that was done within the allowed seconds."""

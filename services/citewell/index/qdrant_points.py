@@ -34,6 +34,8 @@ from citewell.runtime.errors import (
 
 ENGINE = "qdrant"
 WRITE_CHUNK, READ_CHUNK = 256, 1000
+ENTRIES_AT_ONCE = 200
+"""Entries of the change log in one answer. Each names up to WRITE_CHUNK points."""
 KEPT_ENTRIES, DELETE_EVERY = 5_000, 500
 """How many entries of the change log are kept. Copies in memory that are further behind load everything again."""
 OVERSAMPLING = 2.0
@@ -157,25 +159,30 @@ class ChangeLog:
 
     async def since(self, after: int, kind: Kind) -> Changes:
         number = await self.number()
-        entries = await self._entries(after + 1)
+        entries, more = await self._page(after + 1, ENTRIES_AT_ONCE)
         if after > number or (after < number and (not entries or entries[0]["number"] != after + 1)):
             raise ChangesForgottenError
         ids: set[UUID] = set()
         for entry in entries:
             if entry["kind"] == kind.value:
                 ids.update(UUID(id_) for id_ in entry["ids"])
-        return Changes(int(entries[-1]["number"]) if entries else after, frozenset(ids))
+        return Changes(int(entries[-1]["number"]) if entries else after, frozenset(ids), more is not None)
 
-    async def _entries(self, first: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Entries from this number on, in order: scrolling returns a collection in the order of ids."""
+    async def _entries(self, first: int, fields: Sequence[str]) -> list[dict[str, Any]]:
+        """All entries from this number on, in order."""
         entries: list[dict[str, Any]] = []
         start: Any = first
         while start is not None:
-            found, start = await ask(
-                self._client.scroll(self._collection, offset=start, limit=READ_CHUNK, with_payload=list(fields) or True)
-            )
-            entries += [record.payload or {} for record in found]
+            found, start = await self._page(start, READ_CHUNK, fields)
+            entries += found
         return entries
+
+    async def _page(self, first: int, limit: int, fields: Sequence[str] = ()) -> tuple[list[dict[str, Any]], Any]:
+        """Entries from this number on, and where the next ones begin: a collection is scrolled in the order of ids."""
+        found, start = await ask(
+            self._client.scroll(self._collection, offset=first, limit=limit, with_payload=list(fields) or True)
+        )
+        return [record.payload or {} for record in found], start
 
 
 class QdrantPoints:

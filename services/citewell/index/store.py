@@ -80,6 +80,8 @@ class Changes:
 
     number: int
     ids: frozenset[UUID]
+    more: bool = False
+    """Whether there are more changes than these. They come after `number`."""
 
 
 class ChangesForgottenError(Exception):
