@@ -85,7 +85,7 @@ fuzz: setup-dev ## Read drafts after a million random edits; what it took goes t
 alerts: setup-dev ## Fire every alert on running services with a real Prometheus (apt-get install prometheus)
 	$(BIN)/python -m pytest --long --durations=0 --junitxml=.cache/$@.xml tests/e2e/test_alerts.py tests/unit/test_observability.py
 
-rolling: setup-dev ## Restart every service under load, three times: no call may fail
+rolling: setup-dev ## Restart every service under load, twice: no call may fail
 	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_rolling_restart.py
 
 links: setup-dev ## Cut links and freeze services in random order: calls end in time, nothing is lost

@@ -88,7 +88,7 @@ PROMISES = Dashboard(
             Panel(
                 "Degraded answers",
                 "reqps",
-                {"{{reason}}": rate("citewell_recommender_degraded_total", "reason")},
+                {"{{reason}}": rate("citewell_recommender_degraded_total", "reason") + " > 0"},
                 "Losing the reranker or the evidence search degrades the answer and says so (P5).",
             ),
         ),
@@ -96,12 +96,12 @@ PROMISES = Dashboard(
             Panel(
                 "Refused calls",
                 "reqps",
-                {"{{rpc_method}} {{limit}}": rate("citewell_calls_shed_total", "rpc_method, limit")},
+                {"{{rpc_method}} {{limit}}": rate("citewell_calls_shed_total", "rpc_method, limit") + " > 0"},
             ),
             Panel(
                 "Dependencies that do not answer",
                 "short",
-                {"{{job}} → {{dependency}}": "min by (job, dependency) (citewell_dependency_up) == 0"},
+                {"{{job}} → {{dependency}}": "max by (job, dependency) (1 - citewell_dependency_up) > 0"},
             ),
             Panel("Breakers", "short", {"{{service}}": "max by (service) (citewell_recommender_breaker_open)"}),
         ),

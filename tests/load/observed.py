@@ -127,7 +127,7 @@ def draw_dashboard(prometheus: Prometheus, dashboard: dict[str, Any], began: flo
             axis.legend(fontsize=6, loc="upper left")
             axis.set_ylim(bottom=0)
     figure.suptitle(f"{dashboard['title']} (seconds since the start; the reranker is gone in the second third)")
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=70)
     plt.close(figure)
 
 
