@@ -6,6 +6,7 @@ BUF := .cache/buf/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
 AXE := .cache/axe/node_modules/axe-core/axe.min.js
 AXE_VERSION := 4.14.1
+COMPOSE_VERSION := v2.8.1
 PAPERS ?= 88000
 FAULTS = $(BIN)/python -m pytest --long --durations=0
 HISTORIES = tests/faults/test_ledger_histories.py
@@ -13,7 +14,7 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean setup-crds setup-compose k8s-check images-lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -46,10 +47,21 @@ setup-triton: .venv-triton/complete ## Install a Triton server for tests, in an 
 	$(PYTHON) -m venv .venv-triton
 	.venv-triton/bin/pip --disable-pip-version-check -q install -r $< && touch $@
 
+setup-crds: .cache/crds/.complete ## Collect the CRDs of the operators that k8s/ uses (needs Go, Java 17 and Maven)
+.cache/crds/.complete: deploy/crds/fetch.sh deploy/crds/pom.xml
+	deploy/crds/fetch.sh .cache/crds && touch $@
+
+setup-compose: .cache/compose/cmd ## Build Compose's own loader, which checks deploy/compose.yaml (needs Go)
+.cache/compose/cmd:
+	GOBIN=$(CURDIR)/.cache/compose GOFLAGS=-mod=mod go install github.com/compose-spec/compose-go/v2/cmd@$(COMPOSE_VERSION)
+
+k8s-check: setup-dev setup-crds setup-compose ## Build every combination of k8s/, check schemas and policies
+	$(BIN)/python -m pytest --long tests/kubernetes
+
 demo: setup ## Show the whole system at work on an invented corpus (no torch, no Java)
 	$(BIN)/citewell demo
 
-test: setup-dev $(if $(and $(call have,java),$(call have,mvn)),setup-kafka) setup-triton ## Run all tests that need no data, GPU or Qdrant server
+test: setup-dev $(if $(and $(call have,java),$(call have,mvn)),setup-kafka $(if $(call have,go),setup-crds)) $(if $(call have,go),setup-compose) setup-triton ## Run all tests that need no data, GPU or Qdrant server
 	$(BIN)/python -m pytest
 
 lint: setup-dev ## Run ruff
@@ -114,6 +126,9 @@ settings-page: setup ## Write deploy/docs/settings.md from the settings' docstri
 
 lock: setup-dev ## Write requirements.lock from the installed packages
 	$(BIN)/pip freeze --exclude-editable | LC_ALL=C sort -f > requirements.lock
+
+images-lock: setup-dev ## Write deploy/images/requirements from requirements.lock, with hashes
+	deploy/images/lock.sh
 
 clean: ## Remove what was built, keep what was downloaded
 	rm -rf build dist .citewell .pytest_cache .mypy_cache .ruff_cache .hypothesis services/*.egg-info

@@ -17,7 +17,9 @@ _CI = os.environ.get("CI") == "true"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="many seeds, long outages, a million edits of drafts")
+    parser.addoption(
+        "--long", action="store_true", help="many seeds, long outages, edits of drafts, combinations of manifests"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

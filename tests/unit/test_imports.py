@@ -36,7 +36,7 @@ ALLOWED = {
     "commands": VOCABULARY | {"client", "corpora", "demo", "editor", "manuscripts"},
     "cli": {"commands", "runtime"},
 }
-# `citewell topics` is the one command that does not go through a service: it prepares the broker for ingestion.
+# These commands do not go through a service: they prepare the ledger for the profiler and the broker for ingestion.
 EXCEPTIONS = {("citewell.commands.migrate", "profiler"), ("citewell.commands.topics", "ingestion")}
 
 
