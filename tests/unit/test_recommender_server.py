@@ -13,7 +13,7 @@ from citewell.recommender.recommend import Recommender
 from citewell.recommender.server import RecommenderServer
 from citewell.recommender.settings import RecommenderSettings
 from citewell.recommender.v1 import recommender_pb2 as messages
-from citewell.runtime.errors import Code
+from citewell.runtime.errors import Code, Overloaded
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.queries import Query
 
@@ -26,20 +26,25 @@ async def test_a_defect_in_one_request_of_a_batch_fails_that_request_alone(monke
     async def recommend(self: Recommender, query: Query, options: Options, remaining: Callable[[], float]) -> Answer:
         if query.title == "broken":
             raise ZeroDivisionError
+        if query.title == "busy":
+            raise Overloaded("the index is busy", retry_after_seconds=1.5)
         return Answer((), Snapshot((), "model", "", "", "view", True), (), ())
 
     monkeypatch.setattr(Recommender, "recommend", recommend)
     server = RecommenderServer(settings())
     await server.start()
     try:
-        requests = [messages.RecommendRequest(query=messages.Query(title=title)) for title in ("one", "broken", "two")]
+        requests = [messages.RecommendRequest(query=messages.Query(title=title)) for title in ("one", "broken", "busy")]
         answer = await server.RecommendBatch(messages.RecommendBatchRequest(requests=requests), None)
     finally:
         await server.stop()
-    assert [result.WhichOneof("result") for result in answer.results] == ["response", "error", "response"]
+    assert [result.WhichOneof("result") for result in answer.results] == ["response", "error", "error"]
     error = answer.results[1].error
     assert (error.code, error.reason) == (Code.INTERNAL, "INTERNAL")
     assert "ZeroDivisionError" not in error.message
+    assert not error.HasField("retry_delay")
+    busy = answer.results[2].error
+    assert (busy.code, busy.retry_delay.ToMilliseconds()) == (Code.RESOURCE_EXHAUSTED, 1500)
 
 
 @pytest.mark.parametrize("content", [None, '{"version": 7}'])

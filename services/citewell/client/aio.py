@@ -114,7 +114,7 @@ class AsyncCitewell:
         )
         answer = await self._call(self._recommender().RecommendBatch, request, "recommend", timeout)
         return [
-            error_for(result.error.code, result.error.message, result.error.reason)
+            _error_from_message(result.error)
             if result.HasField("error")
             else recommendation_from_message(result.response)
             for result in answer.results
@@ -243,6 +243,13 @@ class AsyncCitewell:
     async def _call(self, method: Any, request: Any, stage: str, timeout: float | None) -> Any:
         with deadlines.within(self._timeout if timeout is None else timeout):
             return await invoke(method, request, stage)
+
+
+def _error_from_message(error: recommender_pb2.RecommendError) -> CitewellError:
+    if not error.HasField("retry_delay"):
+        return error_for(error.code, error.message, error.reason)
+    seconds = error.retry_delay.ToMilliseconds() / 1000
+    return error_for(error.code, error.message, error.reason, retry_after_seconds=seconds)
 
 
 def _publish_request(body: Publishable, request_id: str) -> ingestion_pb2.PublishRequest:

@@ -37,7 +37,7 @@ from citewell.recommender.v1.recommender_pb2_grpc import (
 )
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.channels import open_channel, require_serving
-from citewell.runtime.errors import CitewellError, Internal, InvalidField
+from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
 from citewell.runtime.health import Check
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.limits import MAX_BATCH
@@ -219,7 +219,10 @@ def _strategy_to_message(strategy: Strategy) -> messages.Strategy.ValueType:
 
 def _told(error: CitewellError) -> messages.RecommendError:
     field = error.field if isinstance(error, InvalidField) else ""
-    return messages.RecommendError(code=error.code, reason=error.reason, message=error.message, field=field)
+    told = messages.RecommendError(code=error.code, reason=error.reason, message=error.message, field=field)
+    if isinstance(error, Overloaded):
+        told.retry_delay.FromMilliseconds(int(error.retry_after_seconds * 1000))
+    return told
 
 
 def _remaining() -> float:

@@ -7,6 +7,7 @@ from citewell.types.v1 import paper_pb2 as _paper_pb2
 from citewell.types.v1 import publication_pb2 as _publication_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -654,11 +655,16 @@ class RecommendError(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     FIELD_FIELD_NUMBER: _builtins.int
+    RETRY_DELAY_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     """gRPC status code."""
     reason: _builtins.str
     message: _builtins.str
     field: _builtins.str
+    @_builtins.property
+    def retry_delay(self) -> _duration_pb2.Duration:
+        """With RESOURCE_EXHAUSTED: how long to wait before the query is asked again."""
+
     def __init__(
         self,
         *,
@@ -666,10 +672,11 @@ class RecommendError(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         field: _builtins.str = ...,
+        retry_delay: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_delay", b"retry_delay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "field", b"field", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "field", b"field", "message", b"message", "reason", b"reason", "retry_delay", b"retry_delay"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
