@@ -8,6 +8,9 @@ AXE := .cache/axe/node_modules/axe-core/axe.min.js
 AXE_VERSION := 4.14.1
 COMPOSE_VERSION := v2.8.1
 PAPERS ?= 88000
+FUZZ_SECONDS ?= 1500
+CYCLONEDX_VERSION := 7.5.0
+AUDIT_VERSION := 2.10.1
 FAULTS = $(BIN)/python -m pytest --long --durations=0
 HISTORIES = tests/faults/test_ledger_histories.py
 PIP := $(BIN)/pip --disable-pip-version-check -q
@@ -91,7 +94,8 @@ faults: setup-dev ## Run the long fault suite; its measurements go to .cache/*-f
 servers-faults: ; $(FAULTS) --junitxml=.cache/$@.xml tests/faults --ignore=$(HISTORIES)
 ledger-faults: ; $(FAULTS) --junitxml=.cache/$@.xml $(HISTORIES)
 
-fuzz: setup-dev ## Read drafts after a million random edits; what it took goes to .cache/fuzz.xml
+fuzz: setup-dev ## Fuzz every parser, RPC and the edge for FUZZ_SECONDS=1500; read drafts after a million random edits
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 	$(BIN)/python -m pytest --long tests/unit/test_edited_drafts.py --junitxml=.cache/fuzz.xml
 
 alerts: setup-dev ## Fire every alert on running services with a real Prometheus (apt-get install prometheus)
@@ -114,6 +118,20 @@ dashboards: setup-dev ## Write the Grafana dashboards from deploy/observability/
 
 observed: setup-dev ## Draw the dashboards and one trace from running services
 	$(BIN)/python -m tests.load.observed --out deploy/docs/results
+
+.venv-audit/complete: Makefile
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip --disable-pip-version-check -q install cyclonedx-bom==$(CYCLONEDX_VERSION) pip-audit==$(AUDIT_VERSION)
+	touch $@
+
+.PHONY: sbom audit
+sbom: setup-dev .venv-audit/complete ## Write the list of all installed packages to .cache/sbom.json (CycloneDX)
+	@mkdir -p .cache
+	.venv-audit/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --of JSON -o .cache/sbom.json
+
+# --strict: a package whose advisories cannot be asked for is a failure, not a pass.
+audit: .venv-audit/complete ## Look up known vulnerabilities of the locked packages (asks PyPI's advisory service)
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r requirements.lock
 
 repro: setup-dev ## Measure published and own figures again (needs CITEWELL_DATA)
 	$(BIN)/python -m pytest tests/repro -m data

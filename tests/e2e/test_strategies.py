@@ -39,12 +39,9 @@ def test_retrieval_is_the_search_of_its_field(
     search = index_pb2.SearchRequest(field=field, vector=told.query_vector, limit=30)
     if strategy == HYBRID:
         search.lexical.CopyFrom(told.lexical)
-        search.second_phase.CopyFrom(told.second_phase)
     found = running.client.index.Search(search, timeout=DEADLINE)
     answer = running.client.recommend(query, messages.Options(strategy=strategy, rerank=False, top_k=30))
-    scores = [hit.second_phase.score if strategy == HYBRID else hit.score for hit in found.papers]
-    assert [(hit.paper.id, score) for hit, score in zip(found.papers, scores, strict=True)] == ranking(answer)
-    assert found.second_phase_hash == answer.snapshot.second_phase_hash
+    assert [(hit.paper.id, hit.score) for hit in found.papers] == ranking(answer)
     assert answer.snapshot.statistics == told.statistics
 
 
@@ -192,12 +189,12 @@ def test_the_reranker_reads_the_evidence_that_items_show(running: Running) -> No
         answer = running.client.recommend(query, options)
         assert not answer.degraded
         request = reranker_pb2.RerankRequest(context=query.context, title=query.title, abstract=query.abstract)
-        for item in sorted(answer.items, key=lambda each: each.stages[1].rank):
+        for item in sorted(answer.items, key=lambda each: each.stages[0].rank):
             request.candidates.add(
                 paper_id=item.paper.id,
                 title=item.paper.title,
                 abstract=item.paper.abstract,
-                rank=item.stages[1].rank,
+                rank=item.stages[0].rank,
                 score=item.stages[0].score,
                 citing_contexts=[each.text for each in item.evidence[:read]],
             )

@@ -24,7 +24,9 @@ from citewell.manuscripts.bibliography import read_bibtex
 from citewell.manuscripts.flow import Source
 from citewell.recommender.v1 import recommender_pb2
 from citewell.runtime import wire
-from citewell.runtime.errors import InvalidField
+from citewell.runtime.bearer import TokenVerifier, _read_keys, issuer_of
+from citewell.runtime.errors import InvalidField, Unauthenticated
+from citewell.runtime.policy import Issuer, read_policy
 from citewell.runtime.settings import UnknownSetting, read_settings
 from citewell.scholarly.dates import PartialDate
 
@@ -112,6 +114,23 @@ def _corpus(file: str, read: Callable[..., Iterator[object]]) -> Callable[[bytes
     return parse
 
 
+def _in_a_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def parse(data: bytes) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "file").write_bytes(data)
+            read(Path(folder) / "file")
+
+    return parse
+
+
+def _bearer(data: bytes) -> None:
+    token = data.decode("latin-1")
+    issuer_of(token)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "keys").write_bytes(_KEYS)
+        TokenVerifier(Issuer(issuer="i", audience="a", keys=Path("keys")), Path(folder)).bearer(token)
+
+
 def _wire(data: bytes) -> None:
     wire.parser(recommender_pb2.RecommendRequest.FromString)(data)
 
@@ -144,6 +163,15 @@ _TEX = _tokens(
 _MD = _tokens(r"[@ ] [?] [^1] [^1]: ``` ` ~~~ > # --- | |--- * ** _ ![ ]( ) <b> <!-- --> \ - 1. title: & {{")
 _BIB = _tokens('@article{ @string{ @comment @preamble{ @ { } " # , = a,title={ author={ doi={10.1/ } year')
 _JSON = _tokens(r'[ ] { } " : , null 1e999 - \u0000 \ud800 NaN "paper_id"')
+
+_KEYS = (
+    b'{"keys": [{"kty": "EC", "crv": "P-256", "kid": "k", "use": "sig", '
+    b'"x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}'
+)
+_POLICY = (
+    b'{"issuers": [{"issuer": "i", "audience": "a", "keys": "k", "scopes": ["recommend"]}], "limits": {"burst": 3},'
+    b' "clients": {"c": {"certificates": ["x"], "scopes": ["operate"], "issuer": "i", "subject": "s"}}}'
+)
 
 PARSERS = (
     Parser("latex", _draft("main.tex"), (drafts.UnreadableDraft,), (DRAFT.encode(),), _TEX),
@@ -218,6 +246,9 @@ PARSERS = (
             ).SerializeToString(),
         ),
     ),
+    Parser("access policy", _in_a_file(read_policy), (UnknownSetting,), (_POLICY,), _JSON),
+    Parser("JWKS", _in_a_file(_read_keys), (UnknownSetting,), (_KEYS,), _JSON),
+    Parser("bearer token", _bearer, (Unauthenticated,), (b"eyJhbGciOiJFUzI1NiIsImtpZCI6ImsifQ.eyJpc3MiOiJpIn0.c2ln",)),
     Parser(
         "settings",
         _settings,

@@ -21,6 +21,7 @@ from citewell.runtime.errors import (
     Internal,
     InvalidField,
     Overloaded,
+    PermissionDenied,
     Unavailable,
 )
 from citewell.runtime.health import Check
@@ -75,6 +76,8 @@ class SmallService(reranker_pb2_grpc.RerankerServiceServicer):
                 raise Overloaded("the queue is full", retry_after_seconds=3)
             case "precondition":
                 raise FailedPrecondition("another encoder", reason="ENCODER_MISMATCH", stored="a", given="b")
+            case "refused":
+                raise PermissionDenied("this service may not search", stage="index")
             case "flaky":
                 self.failures += 1
                 if self.failures < 3:
@@ -145,6 +148,13 @@ async def test_errors_cross_the_wire_as_what_they_are() -> None:
             await rerank(stub, "precondition")
         assert precondition.value.reason == "ENCODER_MISMATCH"
         assert precondition.value.metadata["stored"] == "a"
+
+
+async def test_a_refusal_of_this_services_credentials_is_not_the_callers_fault() -> None:
+    async with running() as (_, process), connected(process) as stub:
+        with pytest.raises(Unavailable, match="index refuses this service") as refused:
+            await rerank(stub, "refused")
+        assert refused.value.reason == "SERVICE_REFUSED"
 
 
 async def test_a_defect_of_ours_tells_the_caller_nothing_of_the_inside() -> None:

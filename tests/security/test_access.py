@@ -26,9 +26,6 @@ from tests.security.authority import Authority, replace
 from tests.security.every_service import RECOMMEND, SERVICES, call, connected, every_rpc, path_of, running
 from tests.security.tokens import AUDIENCE, TokenIssuer
 
-CALLERS = (Scope.RECOMMEND, Scope.PUBLISH)
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-
 
 @pytest.fixture(autouse=True)
 def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,19 +54,6 @@ def policy(folder: Path, issuer: TokenIssuer | None = None, **parts: Any) -> Pat
     path = folder / "policy.json"
     replace(path, json.dumps(told).encode())
     return path
-
-
-def test_every_rpc_has_exactly_one_scope() -> None:
-    assert set(SCOPES) == {path_of(rpc) for rpc in every_rpc()} | {REFLECTION}
-
-
-def test_no_scope_of_a_caller_reaches_the_services_or_the_operators_rpcs() -> None:
-    reachable = {path for path, scope in SCOPES.items() if scope in granted(CALLERS)}
-    assert {path.rpartition("/")[2] for path in reachable} == {
-        *("Recommend", "RecommendBatch", "RecommendManuscript", "Explain", "RecordFeedback", "Info"),
-        *("Publish", "PublishStream", "GetPublicationStatus"),
-    }
-    assert all("recommender" in path or "ingestion" in path for path in reachable)
 
 
 async def test_a_scope_opens_its_rpcs_and_no_others(tmp_path: Path, issuer: TokenIssuer) -> None:

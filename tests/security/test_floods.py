@@ -216,7 +216,7 @@ async def test_an_oversized_http_request_is_refused_before_it_is_read() -> None:
             finally:
                 connection.close()
 
-        assert await in_thread(post) == 413
+        assert await in_thread(post) == 429
 
 
 async def test_a_header_that_is_no_text_is_refused() -> None:

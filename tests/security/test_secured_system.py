@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from citewell.profiler.v1.ledger_pb2_grpc import LedgerServiceStub
 from citewell.recommender.v1 import recommender_pb2
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from tests.security.every_service import RECOMMEND
+from tests.servers.processes import free_ports
 from tests.tiny_models import write_tiny_encoder
 
 PAPERS = [
@@ -77,6 +79,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSystem]:
         "CITEWELL_PROFILER__ENCODER": str(write_tiny_encoder(folder / "encoder")),
         "CITEWELL_PROFILER__ENCODER_CACHE": str(folder / "graphs"),
         "CITEWELL_RERANKER__BACKEND": "none",
+        "CITEWELL_RECOMMENDER__METRICS_PORT": str(free_ports(1)[0]),
     }
     system = SecuredSystem(folder / "data", {**os.environ, **settings})
     data = ("--data", str(system.data))
@@ -95,11 +98,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSystem]:
     "words",
     [
         ("status",),
-        ("recommend", "as TARGETCIT has shown", "--no-rerank"),
         ("explain", "p0", "as TARGETCIT has shown"),
-        ("rebuild", "status"),
         ("doctor", "profiles"),
-        ("dead-letters", "list"),
     ],
     ids=" ".join,
 )
@@ -169,6 +169,24 @@ def test_the_edge_passes_the_callers_token_on_and_adds_no_rights(system: Secured
     assert post(RECOMMEND, authorization=f"Bearer {token}")[0] == 200
     assert post(RECOMMEND, authorization=f"Bearer {token[:-4]}AAAA")[0] == 401
     assert post("/citewell.ingestion.v1.IngestionService/Publish", authorization=f"Bearer {token}")[0] == 404
+
+
+def test_metrics_name_the_clients_of_the_policy_and_nobody_else(system: SecuredSystem) -> None:
+    host, _, port = system.address("http").partition(":")
+    context = ssl.create_default_context(cafile=system.security / "ca.pem")
+    token = (system.security / "writer.token").read_text()
+    edge = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
+    edge.request("POST", RECOMMEND, "{}", {"content-type": "application/json", "authorization": f"Bearer {token}"})
+    assert edge.getresponse().status == 400
+    edge.close()
+    metrics = http.client.HTTPConnection(host, int(system.environment["CITEWELL_RECOMMENDER__METRICS_PORT"]))
+    metrics.request("GET", "/metrics")
+    text = metrics.getresponse().read().decode()
+    metrics.close()
+    labels = set(re.findall(r'citewell_client_calls_total\{client="([^"]*)"', text))
+    assert "other" in labels, "the bearer of the token"
+    assert labels <= {"other", "operator", "ingestion"}
+    assert "citewell_certificate_expires" in text
 
 
 def test_no_key_or_token_is_in_a_log_or_readable_by_others(system: SecuredSystem) -> None:

@@ -40,7 +40,7 @@ class WholeRequests:
                 self._waiting += len(part)
                 if len(body) > self._most_bytes:
                     told = f"the request is larger than {self._most_bytes} bytes"
-                    await refuse(send, 413, "resource_exhausted", told)
+                    await refuse(send, 429, "resource_exhausted", told)
                     return
                 if self._waiting > self._most_waiting:
                     await refuse(send, 503, "unavailable", "requests of too many bytes are being received")

@@ -1,1 +1,0 @@
-"""Trains and measures the second phase of HYBRID: the features and the model are those of the index."""
