@@ -180,7 +180,8 @@ async def test_a_killed_pod_takes_no_search_and_no_write_with_it(pods: list[Pod]
                 found += 1
 
         feeding = asyncio.gather(keep_writing(), keep_searching())
-        await asyncio.wait_for(begun.wait(), 90)
+        async with asyncio.timeout(90):
+            await asyncio.wait({asyncio.create_task(begun.wait()), feeding}, return_when=asyncio.FIRST_COMPLETED)
         pods[0].process.send_signal(signal.SIGKILL)
         await asyncio.wait_for(feeding, 90)
         assert found

@@ -232,6 +232,16 @@ async def test_a_view_that_another_process_just_dropped_is_created_again(stores:
     assert (await stores[1].registry(fresh=True)).serving == "second"
 
 
+async def test_a_view_that_another_process_just_created_is_found_at_once(stores: list[QdrantStore]) -> None:
+    second = replace(VIEW, name="second")
+    indexes = [Index(store) for store in stores]
+    await stores[1].registry(fresh=True)
+    await indexes[0].create_view(second)
+    await indexes[1].upsert("second", "e1", [paper(1)], [])
+    [points, _] = await indexes[0].read_points("second", ["p00001"], [])
+    assert len(points) == 1
+
+
 async def test_a_lost_collection_is_not_found(stores: list[QdrantStore]) -> None:
     index = Index(stores[0])
     await stores[0].registry(fresh=True)

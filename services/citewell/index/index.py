@@ -56,7 +56,7 @@ from citewell.index.store import ChangesForgottenError, Kind, Nearest, Points, S
 from citewell.index.views import Registry, View
 from citewell.runtime import faults, telemetry
 from citewell.runtime.deadlines import budget
-from citewell.runtime.errors import FailedPrecondition, InvalidField
+from citewell.runtime.errors import FailedPrecondition, InvalidField, NotFound
 from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.papers import Paper, SearchFilter
 
@@ -91,7 +91,7 @@ class Index:
     async def search(self, search: Search) -> Found:
         """The best papers that meet the filter, ties by id: nearest to the profile (eq. 5), by words, or by both."""
         require_range("limit", search.limit, 1, MAX_LIMIT)
-        view = (await self._store.registry()).resolve(search.index_view)
+        view = await self._view(search.index_view)
         views.require_model(view, search.model_hash)
         vector = None
         if search.searched != LEXICAL:
@@ -128,7 +128,7 @@ class Index:
         """For each cited paper, in the order asked, its best spans."""
         require_range("limit_per_paper", search.limit, 1, MAX_EVIDENCE)
         require_range("cited_ids", len(search.cited_ids), 1, MAX_CITED, "ids")
-        view = (await self._store.registry()).resolve(search.index_view)
+        view = await self._view(search.index_view)
         vector = self._direction(search.vector, view)
         if search.lexical is not None:
             require_lexical("lexical", search.lexical, MAX_QUERY_TERMS)
@@ -143,7 +143,7 @@ class Index:
         require_range("prefetch", search.prefetch, 1, MAX_SPANS)
         require_range("terms", len(search.terms.ids), 1, MAX_QUERY_TERMS, "terms")
         require_terms("terms", search.terms)
-        view = (await self._store.registry()).resolve(search.index_view)
+        view = await self._view(search.index_view)
         views.require_model(view, search.model_hash)
         vector = self._direction(search.vector, view)
         budget("the span search")
@@ -175,7 +175,7 @@ class Index:
         Everything is checked before anything is written.
         """
         require_range("papers", len(papers) + len(spans), 0, MAX_POINTS, "papers and spans")
-        view = (await self._store.registry()).resolve(index_view)
+        view = await self._view(index_view)
         views.require_epoch(view, epoch)
         for number, paper in enumerate(papers):
             require_paper(f"papers[{number}]", paper, view.dimension)
@@ -197,7 +197,7 @@ class Index:
     async def papers(self, ids: Sequence[str]) -> tuple[list[Paper], list[str]]:
         """The papers in the requested order, and the ids of unknown and retracted papers."""
         require_range("ids", len(ids), 0, MAX_IDS, "ids")
-        view = (await self._store.registry()).resolve("")
+        view = await self._view("")
         points = await self._read(view, Kind.PAPERS, ids)
         shown = {key: paper_of(point.payload) for key, point in points.items() if not point.payload["hidden"]}
         wanted = list(dict.fromkeys(ids))
@@ -208,7 +208,7 @@ class Index:
     ) -> tuple[list[Paper], str]:
         """A page of papers in a fixed order, and the token of the next; empty at the end."""
         require_range("page_size", page_size, 0, MAX_PAGE)
-        view = (await self._store.registry()).resolve("")
+        view = await self._view("")
         conditions = (VISIBLE, *paper_conditions(search_filter))
         start = from_token(page_token, view, search_filter) if page_token else None
         page = await self._store.points(view, Kind.PAPERS).page(start, page_size or DEFAULT_PAGE, conditions)
@@ -220,7 +220,7 @@ class Index:
     ) -> tuple[list[PaperPoint], list[SpanPoint]]:
         """The stored points that exist, including hidden ones; vectors have unit length."""
         require_range("paper_ids", len(paper_ids) + len(span_keys), 0, MAX_IDS, "paper ids and span keys")
-        view = (await self._store.registry()).resolve(index_view)
+        view = await self._view(index_view)
         papers = await self._read(view, Kind.PAPERS, paper_ids, (PROFILE, CONTENT, TERMS))
         spans = await self._read(view, Kind.SPANS, span_keys, (SPAN, TERMS, SPAN_TERMS))
         return (
@@ -254,7 +254,7 @@ class Index:
             await self._store.drop(name)
 
     async def stats(self) -> Stats:
-        view = (await self._store.registry()).resolve("")
+        view = await self._view("")
         papers, spans = (self._store.points(view, kind) for kind in (Kind.PAPERS, Kind.SPANS))
         return Stats(
             view=view,
@@ -286,6 +286,13 @@ class Index:
         if registry.serving:
             for kind, count in (await self.stored(registry.resolve(""))).items():
                 _points.set(count, {"kind": kind.value})
+
+    async def _view(self, name: str) -> View:
+        """The named view, or the serving one. What another process has just created or served is found as well."""
+        try:
+            return (await self._store.registry()).resolve(name)
+        except (NotFound, FailedPrecondition):
+            return (await self._store.registry(fresh=True)).resolve(name)
 
     async def _read(self, view: View, kind: Kind, keys: Sequence[str], vectors: Sequence[str] = ()) -> dict[str, Point]:
         if not keys:
