@@ -17,7 +17,7 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean setup-crds setup-compose k8s-check images-lock
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load soak faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean setup-crds setup-compose k8s-check images-lock
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -85,8 +85,12 @@ protos-check: setup-dev ## Check that the contracts lint clean and the stubs are
 bench: setup-dev ## Measure latency, memory and recall on a demo world of PAPERS=88000
 	$(BIN)/python -m tests.load.bench --papers $(PAPERS)
 
-load: setup-dev ## Run a short open-loop load test of Recommend
-	$(BIN)/python -m tests.load.open_loop
+load: setup-dev ## Find the knee of Recommend with short open-loop steps, and overload it (deploy/docs/load-tests.md)
+	$(BIN)/python -m tests.load.open_loop --mix reranked --seconds 6
+	$(BIN)/python -m tests.load.overload --mix reranked --seconds 6
+
+soak: setup-dev ## Ask and publish for 30 minutes, and fail if memory, files, threads or connections grow
+	$(BIN)/python -m tests.load.soak
 
 faults: setup-dev ## Run the long fault suite; its measurements go to .cache/*-faults.xml
 	@$(MAKE) -j2 servers-faults ledger-faults

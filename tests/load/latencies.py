@@ -30,6 +30,17 @@ class Latencies:
                 return float(2 ** (bucket / _BUCKETS_PER_DOUBLING))
         return math.nan
 
+    def distribution(self) -> str:
+        """All percentiles in the text format of HdrHistogram, in milliseconds, for its plotters."""
+        rows = ["       Value     Percentile TotalCount 1/(1-Percentile)", ""]
+        seen = 0
+        for bucket in sorted(self._counts):
+            seen += self._counts[bucket]
+            share = seen / self.count
+            beyond = f"{1 / (1 - share):.2f}" if seen < self.count else "inf"
+            rows.append(f"{1000 * 2 ** (bucket / _BUCKETS_PER_DOUBLING):12.3f} {share:.12f} {seen:10d} {beyond:>14}")
+        return "\n".join([*rows, f"#[Total count = {self.count}]", ""])
+
     def row(self) -> str:
         """Count and percentiles in milliseconds."""
         shown = "  ".join(f"p{percent:g} {self.percentile(percent) * 1000:.1f}" for percent in (50, 95, 99, 100))

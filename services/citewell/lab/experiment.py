@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from citewell.lab import chosen
 from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, read_dataset
@@ -91,10 +94,14 @@ class Experiment:
         return self.profiler_with("content", ProfileWeights(0.0, 0.0))
 
     def lexical_profile(
-        self, name: str = "lexical-profile", fields: FieldWeights = chosen.FIELDS, terms: TermWeights = chosen.TERMS
+        self,
+        name: str = "lexical-profile",
+        fields: FieldWeights = chosen.FIELDS,
+        terms: TermWeights = chosen.TERMS,
+        counted: NDArray[np.bool_] | None = None,
     ) -> LexicalProfile:
         """BM25 over titles, abstracts and citing contexts, words near the marker counting more."""
-        return LexicalProfile(name, self.data, self.lexicon, self.known, chosen.BM25, fields, terms)
+        return LexicalProfile(name, self.data, self.lexicon, self.known, chosen.BM25, fields, terms, counted)
 
     @property
     def hybrid(self) -> Fusion:

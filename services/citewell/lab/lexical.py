@@ -79,7 +79,9 @@ class LexicalProfile:
         bm25: Bm25,
         fields: FieldWeights,
         terms: TermWeights,
+        counted: NDArray[np.bool_] | None = None,
     ) -> None:
+        """`counted`: the papers that there were when the word statistics were made; None = all of them."""
         self.name = name
         self._data, self._lexicon, self._known = data, lexicon, known
         self._bm25, self._fields, self._terms = bm25, fields, terms
@@ -90,8 +92,15 @@ class LexicalProfile:
         self._counts = (
             fields.title * lexicon.titles + fields.abstract * lexicon.abstracts + fields.contexts * said
         ).tocsr()
-        self._mean_length = float(self._counts.sum()) / papers
-        frequency = np.bincount(self._counts.indices, minlength=self._counts.shape[1])
+        bags = self._counts
+        if counted is not None:
+            rows = rows[counted[data.contexts.citing[rows]]]
+            said = _incidence(data.contexts.cited[rows], papers) @ lexicon.contexts[rows]
+            own = fields.title * lexicon.titles + fields.abstract * lexicon.abstracts
+            bags = (own + fields.contexts * said).tocsr()[np.flatnonzero(counted)]
+            papers = bags.shape[0]
+        self._mean_length = float(bags.sum()) / papers
+        frequency = np.bincount(bags.indices, minlength=bags.shape[1])
         self._idf = np.log(1 + (papers - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
         self._weights = self._weigh(self._counts).T.tocsr()
 

@@ -32,6 +32,7 @@ from citewell.recommender.v1 import recommender_pb2 as pb
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke, open_channel
+from citewell.runtime.errors import Overloaded
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.publications import Publication
 from citewell.types.messages import event_to_message
@@ -312,4 +313,9 @@ def _retrieval_rank(item: pb.Item) -> int:
 
 async def _call(method: Any, request: Any) -> Any:
     with deadlines.within(_SECONDS):
-        return await invoke(method, request, "served")
+        while True:
+            try:
+                return await invoke(method, request, "served")
+            except Overloaded as error:  # more queries at a time than the service takes: come again when it says
+                deadlines.budget("served")
+                await asyncio.sleep(error.retry_after_seconds)

@@ -25,7 +25,7 @@ from citewell.runtime.telemetry import logger, meter
 # Objects in one batch.
 BATCH = 1024
 # Pause before a batch that is not full, so that a paper marked several times in a row is projected once.
-SETTLE_SECONDS = 0.1
+SETTLE_SECONDS = 0.25
 # Concurrent batches of a view: the index writes one while the next is read. The index compares versions, so a batch
 # that arrives late never overwrites a newer point.
 AT_ONCE = 2

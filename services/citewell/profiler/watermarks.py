@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from citewell.scholarly.positions import LogPosition
 
 Answer = TypeVar("Answer")
 
-# Pause after each read of the ledger, so that changes in quick succession cost one read.
+# Pause after each read of the ledger, so that changes in quick succession cost one read: at least so long, and so many
+# times as long as the read took. A read takes longer the more callers wait, and must not slow down what they wait for.
 SETTLE_SECONDS = 0.05
+SETTLE_TIMES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,13 @@ class Watermarks:
                 async with asyncio.timeout(every):
                     await self._wake.wait()
             self._wake.clear()
+            started = time.monotonic()
             try:
                 await self.look()
             except Exception as error:
                 logger.warning("ledger cannot be read", why=str(error))
-            await asyncio.sleep(SETTLE_SECONDS)
+            took = time.monotonic() - started
+            await asyncio.sleep(min(every, max(SETTLE_SECONDS, SETTLE_TIMES * took)))
 
     async def event(self, key: str | LogPosition, seconds: float) -> EventState:
         """The event's state as soon as it is searchable or dead, or after `seconds` its state at that time."""

@@ -39,6 +39,7 @@ from citewell.runtime import deadlines, telemetry
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError, Internal, InvalidField, Overloaded
 from citewell.runtime.health import Check
+from citewell.runtime.pace import Pace
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.limits import MAX_BATCH
 from citewell.scholarly.queries import Strategy
@@ -61,6 +62,7 @@ class RecommenderServer(RecommenderServiceServicer):
     def __init__(self, settings: RecommenderSettings) -> None:
         self._settings = settings
         self._calibration = _calibration(settings)
+        self._pace = Pace("Recommend", settings.longest_queue_seconds, settings.longest_queue_times, time.monotonic)
 
     def register(self, server: grpc.aio.Server) -> None:
         add_RecommenderServiceServicer_to_server(self, server)
@@ -123,6 +125,12 @@ class RecommenderServer(RecommenderServiceServicer):
             await channel.close()
 
     async def Recommend(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResponse:
+        if request.options.min_watermark:  # it mostly waits, which slows down no other call
+            return await self._answer(request)
+        with self._pace.call(deadlines.remaining()):
+            return await self._answer(request)
+
+    async def _answer(self, request: messages.RecommendRequest) -> messages.RecommendResponse:
         options = options_from_message(request.options, self._settings.default_rerank_depth)
         query = query_from_message(request.query, "query")
         answer = await self._recommender.recommend(query, options, _remaining)
@@ -149,7 +157,8 @@ class RecommenderServer(RecommenderServiceServicer):
     async def _result(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResult:
         """One answer among several: an error of its own does not fail the others."""
         try:
-            return messages.RecommendResult(response=await self.Recommend(request, context))
+            with self._pace.call(deadlines.remaining(), refuse=False):
+                return messages.RecommendResult(response=await self._answer(request))
         except CitewellError as known:
             return messages.RecommendResult(error=_told(known))
         except Exception:

@@ -40,5 +40,9 @@ class RecommenderSettings(ServiceSettings):
     """λ of eq. 6, for answers that are not reranked."""
     batch_in_flight: int = Field(4, ge=1, le=100)
     """How many queries of one RecommendBatch are answered at the same time."""
+    longest_queue_seconds: float = Field(0.5, gt=0)
+    """Recommend: a call that would take longer than this and than `longest_queue_times` allows is refused at once."""
+    longest_queue_times: float = Field(4.0, ge=1)
+    """Recommend: a call may take so many times as long as a call takes while at most two are in progress."""
     confidence_file: str = ""
     """Calibration of confidences (JSON, deploy/docs/confidence.md); empty = the one in the package."""
