@@ -13,12 +13,12 @@ from tests.load.overload import overload
 PAPERS = 200
 
 
-@pytest.mark.parametrize("mix", ["reranked", "retrieval"])
+@pytest.mark.parametrize("mix", ["retrieval", "reranked"])
 async def test_what_is_taken_is_answered_in_time_and_the_rest_is_told_when_to_come_again(
     mix: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     long = request.config.getoption("--long")
-    if mix == "retrieval" and not long:
+    if mix == "reranked" and not long:
         return  # the same rule decides
     seconds, slower = (20.0, 2) if long else (3.0, 4)
     with running_services(PAPERS, tmp_path) as (stack, queries):
