@@ -14,9 +14,9 @@ _shed = telemetry.meter.create_counter("citewell_calls_shed", description="Calls
 
 # So many calls in progress are always taken, and do not count as disturbing one another.
 FEW = 2
-# Weight of the newest call in the running means. Adapt quickly downwards: an estimate that is too high refuses calls
-# that would have been answered in time. The first calls are slow, because they load what later ones find loaded.
-IF_SLOWER, IF_FASTER = 0.1, 0.5
+# Weight of the newest call in the running means. The same up and down: answers come in bunches, so that some gaps between
+# them are short whatever they cost.
+SHARE = 0.1
 # What a call may take until it is known what is usual.
 UNKNOWN_SECONDS = 5.0
 LEAST_RETRY_SECONDS, MOST_RETRY_SECONDS = 0.05, 5.0
@@ -79,4 +79,4 @@ class Pace:
 
 
 def _mean(known: float, new: float) -> float:
-    return known + (IF_FASTER if new < known else IF_SLOWER) * (new - known) if known else new
+    return known + SHARE * (new - known) if known else new
