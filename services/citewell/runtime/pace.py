@@ -14,8 +14,8 @@ _shed = telemetry.meter.create_counter("citewell_calls_shed", description="Calls
 
 # So many calls in progress are always taken, and do not count as disturbing one another.
 FEW = 2
-# Weight of the newest call in the running means. The same up and down: answers come in bunches, so that some gaps between
-# them are short whatever they cost.
+# Weight of the newest call in the running means. The same up and down: answers come in bunches, so that some gaps
+# between them are short whatever they cost.
 SHARE = 0.1
 # What a call may take until it is known what is usual.
 UNKNOWN_SECONDS = 5.0
