@@ -19,7 +19,10 @@ from tests.servers.missing import missing
 
 AXE = Path(__file__).parents[2] / ".cache" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 # The machine may have no network but loopback: Chromium then waits for hosts it looks up by itself.
-_QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+CHROMIUM_ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +39,27 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    stack = Stack(tmp_path_factory.mktemp("browser"), choose_ports(0))
+    settings = {"CITEWELL_RECOMMENDER__FEEDBACK": "text"}
+    stack = Stack(tmp_path_factory.mktemp("browser"), choose_ports(0), settings=settings)
+    try:
+        yield serve(stack)
+    finally:
+        stack.stop()
+
+
+def serve(stack: Stack) -> Served:
+    """Starts the services and publishes the world."""
     stack.start()
+    stack.wait()
     client = Client(stack.addresses)
     try:
-        stack.wait()
         world = list(divided(200, 7))
         publish(client, [publication for publication, _ in world])
         queries = tuple(asked for _, some in world for asked in some)
         client.recommend(messages.Query(title="warm"), messages.Options(rerank=False))
-        yield Served(stack, queries)
+        return Served(stack, queries)
     finally:
         client.close()
-        stack.stop()
 
 
 @pytest.fixture(scope="module")  # while Playwright is open, no other event loop runs in this thread
@@ -59,9 +70,7 @@ def chromium() -> Iterator[Browser]:
     if not AXE.exists():
         missing("axe-core is not installed: make setup-dev, which needs npm")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=[*_QUIET, "--disable-component-update", "--disable-sync"]
-        )
+        browser = playwright.chromium.launch(executable_path=program, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
 
@@ -71,7 +80,7 @@ def page(request: pytest.FixtureRequest, chromium: Browser, served: Served) -> I
     """The page, once as on a desk in the light, once as on a phone in the dark; its scripts must raise nothing."""
     wide = request.param == "desktop"
     context = chromium.new_context(
-        viewport={"width": 1100, "height": 900} if wide else {"width": 380, "height": 800},
+        viewport={"width": 1280, "height": 900} if wide else {"width": 390, "height": 844},
         color_scheme="light" if wide else "dark",
         permissions=["clipboard-read", "clipboard-write"],
         bypass_csp=True,  # axe-core is put into the page

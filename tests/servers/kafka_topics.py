@@ -18,6 +18,7 @@ def fresh_topics(broker: KafkaBroker, partitions: int, **changes: object) -> Kaf
         bootstrap_servers=broker.address,
         topic=f"publications-{name}",
         dead_letter_topic=f"dead-{name}",
+        feedback_topic=f"feedback-{name}",
         session_seconds=6.0,
         hand_over_seconds=2.0,
     )
@@ -32,7 +33,7 @@ def fresh_topics(broker: KafkaBroker, partitions: int, **changes: object) -> Kaf
 def log_on(settings: KafkaSettings) -> dict[str, str]:
     """The environment of an ingestion service whose log is on these topics."""
     kafka = settings.model_dump(
-        mode="json", include={"bootstrap_servers", "topic", "dead_letter_topic", "session_seconds"}
+        mode="json", include={"bootstrap_servers", "topic", "dead_letter_topic", "feedback_topic", "session_seconds"}
     )
     return {
         "CITEWELL_INGESTION__LOG__KIND": "kafka",

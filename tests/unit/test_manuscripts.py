@@ -140,6 +140,19 @@ def test_markdown_places_are_right_behind_every_kind_of_line_end() -> None:
     assert [text[one.citation.offset :][: one.citation.length] for one in draft.places] == ["[?]", "[@?]", "[@]"]
 
 
+def test_a_marker_in_two_pieces_is_no_second_target() -> None:
+    draft = read_text("`TARGE`TCIT and [@?].", Format.MARKDOWN)
+    assert [count_targets(place.context) for place in draft.places] == [1]
+
+
+@pytest.mark.parametrize("end", ["\\verb", "\\verb*", "\\cite", "\\cite ", "\\begin{verbatim", "\\begin{", "\\^", "\\"])
+def test_a_draft_that_ends_in_the_middle_of_a_command_is_read(end: str) -> None:
+    text = f"Some text \\cite{{?}} and {end}"
+    for place in (places := read_text(text, Format.LATEX).places):
+        assert place.citation.offset + place.citation.length <= len(text)
+    assert text[places[0].citation.offset :].startswith("\\cite{?}")
+
+
 def test_an_archive_with_damaged_contents_is_refused() -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

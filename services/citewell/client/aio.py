@@ -28,6 +28,7 @@ from citewell.client.ordering import in_order, streamed
 from citewell.client.results import (
     DeadLetter,
     Explanation,
+    FeedbackPolicy,
     LogInfo,
     PublicationStatus,
     Receipt,
@@ -119,6 +120,40 @@ class AsyncCitewell:
             else recommendation_from_message(result.response)
             for result in answer.results
         ]
+
+    async def feedback_policy(self, *, timeout: float | None = None) -> FeedbackPolicy:
+        """What the recommender keeps of feedback."""
+        info = await self._call(self._recommender().Info, recommender_pb2.InfoRequest(), "info", timeout)
+        name = recommender_pb2.FeedbackPolicy.Name(info.feedback).removeprefix("FEEDBACK_POLICY_")
+        return {policy.value: policy for policy in FeedbackPolicy}.get(name, FeedbackPolicy.OFF)
+
+    async def record_feedback(
+        self,
+        answer: Recommendation,
+        *,
+        chosen: Sequence[str] = (),
+        dismissed: Sequence[str] = (),
+        shown: Sequence[str] | None = None,
+        query: Query | None = None,
+        request_id: str = "",
+        timeout: float | None = None,
+    ) -> str:
+        """Tells what a writer chose among an answer's papers; returns the event's id.
+
+        `shown`: ids in their order; default: those of the answer. `query`: pass it only if the writer agrees that the
+        text is kept.
+        """
+        request = recommender_pb2.RecordFeedbackRequest(
+            snapshot=answer.message.snapshot,
+            shown=[item.paper.id for item in answer.items] if shown is None else shown,
+            chosen=chosen,
+            dismissed=dismissed,
+            query=query_to_message(query) if query else None,
+            keep_text=query is not None,
+            request_id=request_id or str(uuid.uuid4()),
+        )
+        recorded = await self._call(self._recommender().RecordFeedback, request, "feedback", timeout)
+        return str(recorded.event_id)
 
     async def explain(
         self, query: Query, paper_id: str, options: Options = DEFAULTS, *, timeout: float | None = None

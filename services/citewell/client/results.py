@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from citewell.recommender.v1 import recommender_pb2
 from citewell.scholarly.dates import PartialDate
@@ -133,6 +134,16 @@ class Explanation:
     degraded: tuple[Degradation, ...]
     message: recommender_pb2.ExplainResponse = field(repr=False, compare=False)
     """The original message."""
+
+
+class FeedbackPolicy(StrEnum):
+    """What a service keeps of what writers choose."""
+
+    OFF = "OFF"
+    CHOICES = "CHOICES"
+    """Ids of papers, never text."""
+    TEXT = "TEXT"
+    """Also the text of writers who agree."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from citewell.client.options import DEFAULTS, Options
 from citewell.client.results import (
     DeadLetter,
     Explanation,
+    FeedbackPolicy,
     LogInfo,
     PublicationStatus,
     Receipt,
@@ -74,6 +75,38 @@ class Citewell:
     ) -> list[Recommendation | CitewellError]:
         """An answer or an error for each of up to 100 queries, in order."""
         return self._run(self._client.recommend_batch(queries, options, timeout=timeout))
+
+    def feedback_policy(self, *, timeout: float | None = None) -> FeedbackPolicy:
+        """What the recommender keeps of feedback."""
+        return self._run(self._client.feedback_policy(timeout=timeout))
+
+    def record_feedback(
+        self,
+        answer: Recommendation,
+        *,
+        chosen: Sequence[str] = (),
+        dismissed: Sequence[str] = (),
+        shown: Sequence[str] | None = None,
+        query: Query | None = None,
+        request_id: str = "",
+        timeout: float | None = None,
+    ) -> str:
+        """Tells what a writer chose among an answer's papers; returns the event's id.
+
+        `shown`: ids in their order; default: those of the answer. `query`: pass it only if the writer agrees that the
+        text is kept.
+        """
+        return self._run(
+            self._client.record_feedback(
+                answer,
+                chosen=chosen,
+                dismissed=dismissed,
+                shown=shown,
+                query=query,
+                request_id=request_id,
+                timeout=timeout,
+            )
+        )
 
     def explain(
         self, query: Query, paper_id: str, options: Options = DEFAULTS, *, timeout: float | None = None

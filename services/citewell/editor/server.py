@@ -15,6 +15,7 @@ from pygls.workspace import TextDocument
 from citewell import __version__
 from citewell.client import AsyncCitewell, CitewellError, Item, Options, Query
 from citewell.editor.bibliography_file import BibliographyFile
+from citewell.editor.choices import ChoiceReports, Suggestion
 from citewell.editor.typing_place import TypingPlace, typing_place
 from citewell.manuscripts.bibliography import new_keys, to_bibtex
 from citewell.manuscripts.drafts import Format, read_text
@@ -37,6 +38,10 @@ class EditorSettings:
     rerank: bool = True
     seconds: float = 0.5
     """Seconds a completion may take. If time runs out, the answer comes without the reranker."""
+    feedback: bool = True
+    """Report accepted completions to a service that records feedback."""
+    share_text: bool = False
+    """Let such a service keep the text around them."""
 
 
 class CitewellServer(LanguageServer):
@@ -45,7 +50,8 @@ class CitewellServer(LanguageServer):
     def __init__(self, client: AsyncCitewell, settings: EditorSettings) -> None:
         super().__init__("citewell", __version__)
         self._client, self.settings = client, settings
-        self._known: OrderedDict[str, Item] = OrderedDict()
+        self._known: OrderedDict[str, Suggestion] = OrderedDict()
+        self.reports = ChoiceReports(client, enabled=settings.feedback, share_text=settings.share_text)
         self._titles: dict[str, tuple[int, str, str]] = {}
 
     def format_of(self, document: TextDocument) -> Format:
@@ -59,9 +65,8 @@ class CitewellServer(LanguageServer):
         options = Options(
             top_k=self.settings.top_k + len(place.keys), rerank=self.settings.rerank, full=True, allow_partial=True
         )
-        answer = await self._client.recommend(
-            Query(place.context, title, abstract), options, timeout=self.settings.seconds
-        )
+        query = Query(place.context, title, abstract)
+        answer = await self._client.recommend(query, options, timeout=self.settings.seconds)
         bibliography = bibliography_of(document).read()
         keys = new_keys([item.paper for item in answer.items], bibliography.entries)
         found = []
@@ -69,16 +74,23 @@ class CitewellServer(LanguageServer):
             known = bibliography.keys_of(item.paper)
             if place.keys.isdisjoint(known):
                 found.append((known[0] if known else key, item))
+        found = found[: self.settings.top_k]
+        shown = tuple(item.paper.id for _, item in found)
         for key, item in found:
-            self._known[key] = item
+            self._known[key] = Suggestion(item, answer, shown, query)
             self._known.move_to_end(key)
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
-        return found[: self.settings.top_k]
+        return found
+
+    def suggestion_of(self, key: str) -> Suggestion | None:
+        """What was suggested under a key."""
+        return self._known.get(key)
 
     def item_of(self, key: str) -> Item | None:
         """The item that was suggested under a key."""
-        return self._known.get(key)
+        suggestion = self._known.get(key)
+        return suggestion.item if suggestion else None
 
     def _about(self, document: TextDocument) -> tuple[str, str]:
         """Title and abstract. They rarely change, so they are parsed again only after a hundred changes."""
@@ -135,11 +147,13 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
     @server.command(ADD_ENTRY)
     async def add_entry(uri: str, key: str) -> None:
         document = server.workspace.get_text_document(uri)
-        item = server.item_of(key)
-        if item is not None and key not in bibliography_of(document).read().entries:
-            await server.workspace_apply_edit_async(
-                lsp.ApplyWorkspaceEditParams(_entry_edit(document, key, item.paper))
-            )
+        suggestion = server.suggestion_of(key)
+        if suggestion is None:
+            return
+        if key not in bibliography_of(document).read().entries:
+            edit = _entry_edit(document, key, suggestion.item.paper)
+            await server.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit))
+        await server.reports.accepted(suggestion)
 
     @server.command(CHECK)
     def check(uri: str) -> None:

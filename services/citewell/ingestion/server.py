@@ -12,6 +12,7 @@ import grpc
 from citewell import __version__
 from citewell.ingestion import metrics
 from citewell.ingestion.dead_letters import list_dead_letters, redrive
+from citewell.ingestion.feedback import FeedbackLog
 from citewell.ingestion.ledger_client import LedgerClient
 from citewell.ingestion.logs.event_log import EventLog
 from citewell.ingestion.logs.local.log import LocalLog
@@ -55,6 +56,7 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
             settings.stream_window,
             settings.stream_window_megabytes << 20,
         )
+        self._feedback = FeedbackLog(partial(open_feedback_log, settings))
         self._working: asyncio.Task[None] | None = None
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -108,6 +110,7 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
         if self._working is not None:
             self._working.cancel()
             await asyncio.gather(self._working, return_exceptions=True)
+        await self._feedback.stop()
         await self._log.stop()
         await self._channel.close()
 
@@ -168,6 +171,16 @@ class IngestionServer(ingestion_pb2_grpc.IngestionServiceServicer):
     async def Replay(self, request: ingestion_pb2.ReplayRequest, context: Any) -> ingestion_pb2.ReplayResponse:
         return await replay(self._log, self._worker, self._settings.log.group, request)
 
+    async def RecordFeedback(
+        self, request: ingestion_pb2.RecordFeedbackRequest, context: Any
+    ) -> ingestion_pb2.RecordFeedbackResponse:
+        return await self._feedback.record(request)
+
+    async def ListFeedback(
+        self, request: ingestion_pb2.ListFeedbackRequest, context: Any
+    ) -> ingestion_pb2.ListFeedbackResponse:
+        return await self._feedback.list(request)
+
     async def Info(self, request: ingestion_pb2.InfoRequest, context: Any) -> ingestion_pb2.InfoResponse:
         states = await in_time(self._log.partitions(self._settings.log.group), "partitions")
         return ingestion_pb2.InfoResponse(
@@ -197,6 +210,22 @@ def open_log(settings: IngestionSettings) -> EventLog:
     return LocalLog(
         settings.data / "log.sqlite",
         partitions=log.partitions,
+        owner_wait_seconds=log.owner_wait_seconds,
+        most_waiting_bytes=log.most_waiting_megabytes << 20,
+    )
+
+
+def open_feedback_log(settings: IngestionSettings) -> EventLog:
+    """The log of feedback beside that of publications, not started yet."""
+    log = settings.log
+    if log.kind == "kafka":
+        from citewell.ingestion.logs.kafka.log import KafkaLog
+
+        kafka = log.kafka.model_copy(update={"topic": log.kafka.feedback_topic})
+        return KafkaLog(kafka, most_waiting_bytes=log.most_waiting_megabytes << 20)
+    return LocalLog(
+        settings.data / "feedback.sqlite",
+        partitions=1,
         owner_wait_seconds=log.owner_wait_seconds,
         most_waiting_bytes=log.most_waiting_megabytes << 20,
     )

@@ -62,7 +62,7 @@ class IngestionSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="CITEWELL_INGESTION__")
 
     data: Path = Path(".citewell")
-    """Folder of the local log, log.sqlite."""
+    """Folder of the local logs: log.sqlite, and feedback.sqlite once feedback is recorded."""
     profiler_address: str = "127.0.0.1:7301"
     """The profiler, which keeps the ledger."""
     consume: bool = True

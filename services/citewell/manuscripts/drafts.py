@@ -26,6 +26,8 @@ MAX_BYTES = 2_000_000
 """Limit for all text of a draft: about forty times a long paper. Parsing that much takes some seconds."""
 MAX_UNPACKED_BYTES = 50_000_000
 """Limit for an unpacked .docx or .zip. Its directory states the size, so it is checked before unpacking."""
+MAX_WORD_XML_BYTES = 10_000_000
+"""Limit for the XML of a Word document's text: it is held in memory as a tree."""
 MAX_PLACES = 500
 """The most places of a draft that are answered; further ones are only counted."""
 
@@ -100,6 +102,8 @@ def read_files(
             source, flow = read_word(name, files[name])
         except ValueError as error:
             raise UnreadableDraft(f"files[{name!r}]", error, "a .docx file") from None
+        if len(source.text) > MAX_BYTES:
+            raise UnreadableDraft(f"files[{name!r}]", f"{len(source.text)} characters of text", f"at most {MAX_BYTES}")
         sources[name] = source
     else:
         flow = flow_of(sources[name], format_, sources)
@@ -125,16 +129,18 @@ def _draft(
     bibliography: Bibliography | None,
     suggest: NeedModel | None,
 ) -> Draft:
-    found = places(flow, sources.values(), bibliography.entries if bibliography else None)
+    found, left_out = places(flow, sources.values(), bibliography.entries if bibliography else None, MAX_PLACES)
     if suggest is not None:
-        found += suggested_places(flow, sources.values(), suggest)
+        suggested, more = suggested_places(flow, sources.values(), suggest, MAX_PLACES - len(found))
+        found += suggested
+        left_out += more
     bibliography = bibliography or Bibliography()
     return Draft(
         main.name,
         " ".join(flow.title.split()),
         " ".join(flow.abstract.split()),
-        found[:MAX_PLACES],
-        max(0, len(found) - MAX_PLACES),
+        found,
+        left_out,
         bibliography,
         [*flow.problems, *bibliography.problems],
     )
@@ -166,6 +172,11 @@ def _of_archive(name: str, content: bytes, *, unpack: bool = True) -> dict[str, 
             if size > MAX_UNPACKED_BYTES:
                 raise UnreadableDraft(
                     f"files[{name!r}]", f"{size} bytes when unpacked", f"at most {MAX_UNPACKED_BYTES}"
+                )
+            document = next((each.file_size for each in archive.infolist() if each.filename == "word/document.xml"), 0)
+            if document > MAX_WORD_XML_BYTES:
+                raise UnreadableDraft(
+                    f"files[{name!r}]", f"{document} bytes of word/document.xml", f"at most {MAX_WORD_XML_BYTES}"
                 )
             wanted = (".tex", ".ltx", ".bib", ".md", ".markdown", ".rmd", ".qmd", ".txt", ".docx")
             inside = [each for each in archive.infolist() if each.filename.lower().endswith(wanted)] if unpack else []

@@ -94,35 +94,43 @@ class Place:
     """Offset in the file where that citation would go."""
 
 
-def places(flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | None) -> list[Place]:
-    """The places of a draft in reading order. `bibliography`: its keys; None if the draft has no bibliography."""
+def places(
+    flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | None, most: int
+) -> tuple[list[Place], int]:
+    """The first places of a draft in reading order, and the number of the others.
+
+    `bibliography`: its keys; None if the draft has no bibliography.
+    """
     by_name = {source.name: source for source in sources}
     keys = None if bibliography is None and not flow.defined_keys else frozenset(bibliography or ()) | flow.defined_keys
-    found = []
+    found: list[Place] = []
+    left_out = 0
     seen: set[tuple[str, int]] = set()  # a file that is included twice has its places once
     for number, piece in enumerate(flow.pieces):
         if isinstance(piece, Citation) and piece.missing(keys) and (piece.file, piece.offset) not in seen:
             seen.add((piece.file, piece.offset))
+            if len(found) == most:
+                left_out += 1
+                continue
             line, column = by_name[piece.file].line_and_column(piece.offset)
             own = tuple(key for key in piece.keys if key not in MISSING_KEYS and (keys is None or key in keys))
             found.append(Place(piece, line, column, context_of(flow.pieces, number), own))
-    return found
+    return found, left_out
 
 
 def context_of(pieces: Sequence[Piece], number: int) -> str:
     """The context of a citation, which is written as TARGETCIT."""
-    before = _gather(pieces[at] for at in range(number - 1, -1, -1))
-    after = _gather(islice(pieces, number + 1, None))
-    text = "".join([*reversed(before), f" {TARGET} ", *after])
-    return window(normalise(text))
+    before = "".join(reversed(_gather(pieces[at] for at in range(number - 1, -1, -1))))
+    after = "".join(_gather(islice(pieces, number + 1, None)))
+    # A draft may contain the marker itself, also in several pieces; a context must have only one.
+    return window(normalise(f"{before.replace(TARGET, OTHER)} {TARGET} {after.replace(TARGET, OTHER)}"))
 
 
 def _gather(pieces: Iterable[Piece]) -> list[str]:
     """Collects enough text for one side of a context, piece by piece. Words are never cut."""
     texts, size = [], 0
     for piece in pieces:
-        # A draft may contain the marker itself; a context must have only one.
-        text = f" {OTHER} " if isinstance(piece, Citation) else piece.text.replace(TARGET, OTHER)
+        text = f" {OTHER} " if isinstance(piece, Citation) else piece.text
         texts.append(text)
         size += len(text.strip())
         if size > 2 * CONTEXT_RADIUS:

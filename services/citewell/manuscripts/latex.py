@@ -40,6 +40,8 @@ MAX_NESTING = 200
 MAX_FILES = 200
 _TOKENS_PER_CHARACTER = 4
 """How often the parser may look at each character, on average; sound drafts need less than 1.5."""
+_DEFECTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What pylatexenc raises on some broken input instead of its own errors."""
 
 # The parser logs errors that it tolerates; they are reported by line and column instead.
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
@@ -94,11 +96,16 @@ class _Reader:
             nodes: list[Any] = _Walker(source.text, tolerant=False).get_latex_nodes()[0]
             return nodes
         except LatexWalkerParseError as error:
-            place = error.lineno or 1, (error.colno or 0) + 1
-            self.flow.problems.append(Problem(source.name, *place, _first_line(error.msg)))
+            self._problem(source, min(error.pos or 0, len(source.text)), _first_line(error.msg))
         except LatexWalkerError as error:
             self.flow.problems.append(Problem(source.name, 1, 1, _first_line(error)))
-        tolerated: list[Any] = _Walker(source.text, tolerant=True).get_latex_nodes()[0]
+        except _DEFECTS:
+            pass  # the tolerant parser may do better
+        try:
+            tolerated: list[Any] = _Walker(source.text, tolerant=True).get_latex_nodes()[0]
+        except _DEFECTS:
+            self.flow.problems.append(Problem(source.name, 1, 1, "the file cannot be parsed; it was left out"))
+            return []
         return tolerated
 
     def _preamble(self, nodes: list[Any]) -> None:
@@ -135,7 +142,8 @@ class _Reader:
                 return
             keys = _raw(source, arguments[-1]) if arguments else ""
             found = tuple(key.strip() for key in keys.split(",")) if keys.strip() else ()
-            self.flow.pieces.append(Citation(source.name, node.pos, node.len, found))
+            length = min(node.len, len(source.text) - node.pos)
+            self.flow.pieces.append(Citation(source.name, node.pos, length, found))
         elif name in _INCLUDING:
             self._include(source, node, arguments)
         elif name == "title":
@@ -184,7 +192,8 @@ class _Walker(LatexWalker):  # type: ignore[misc]  # pylatexenc has no types
     """The parser with a limit of work: on text with many broken groups its tries grow exponentially."""
 
     def __init__(self, text: str, *, tolerant: bool) -> None:
-        super().__init__(text, latex_context=_DB, tolerant_parsing=tolerant)
+        # Without the blank line the parser fails on a draft that ends with \verb.
+        super().__init__(text + "\n\n", latex_context=_DB, tolerant_parsing=tolerant)
         self._left = _TOKENS_PER_CHARACTER * len(text) + 1000
 
     def get_token(self, *args: Any, **more: Any) -> Any:
@@ -213,7 +222,7 @@ def _raw(source: Source, node: Any) -> str:
 def _text(nodes: list[Any]) -> str:
     try:
         text = str(_to_text.nodelist_to_text(nodes))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # pylatexenc, of an accent on nothing: "\\^}"
+    except _DEFECTS:  # for example an accent on nothing: "\\^}"
         return " "
     return text.replace("\N{NO-BREAK SPACE}", " ")
 

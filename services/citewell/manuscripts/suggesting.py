@@ -19,8 +19,8 @@ _LEADING = re.compile(r"[\s>*+#|-]*")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*\s*$")
 
 
-def suggested_places(flow: Flow, sources: Iterable[Source], model: NeedModel) -> list[Place]:
-    """The sentences that score at least the model's threshold, the highest score first.
+def suggested_places(flow: Flow, sources: Iterable[Source], model: NeedModel, most: int) -> tuple[list[Place], int]:
+    """The sentences with the highest scores of at least the model's threshold, and the number of the others.
 
     Left out: what cites already, the abstract, and everything from the bibliography on. A sentence whose first letter
     or full stop is not written in the file exactly so (the output of a macro) is left out too: it has no place there.
@@ -28,8 +28,7 @@ def suggested_places(flow: Flow, sources: Iterable[Source], model: NeedModel) ->
     by_name = {source.name: source for source in sources}
     text = _Text(flow.pieces)
     abstract = normalise(flow.abstract)
-    found = []
-    seen: set[tuple[str, int]] = set()  # a file that is included twice has its sentences once
+    found: dict[tuple[str, int], tuple[float, int, int]] = {}  # a file that is included twice has its sentences once
     for sentence in _sentences(text.text):
         said = sentence.of(text.text)
         if _MARKER.search(said) or normalise(said) in abstract:
@@ -37,19 +36,24 @@ def suggested_places(flow: Flow, sources: Iterable[Source], model: NeedModel) ->
         end = _SENTENCE_END.search(said)
         if end is None or not said[:1].isupper():
             continue
-        need = model.score(said)
         stop = sentence.offset + end.start()
         first, last = text.place(sentence.offset), text.place(stop)
-        if need < model.threshold or first is None or last is None or first[0] != last[0] or first[1] >= last[1]:
+        if first is None or last is None or first[0] != last[0] or first[1] >= last[1]:
             continue
-        if first in seen:
-            continue
-        seen.add(first)
-        file, start = first
-        line, column = by_name[file].line_and_column(start)
-        citation = Citation(file, start, last[1] + 1 - start)
-        found.append(Place(citation, line, column, text.context(stop), (), need, last[1]))
-    return sorted(found, key=lambda place: (-(place.need or 0.0), place.line))
+        if (need := model.score(said)) >= model.threshold:
+            found.setdefault(first, (need, stop, last[1]))
+    best = sorted(found.items(), key=lambda each: (-each[1][0], each[1][1]))
+    return [
+        Place(
+            Citation(file, start, insert_at + 1 - start),
+            *by_name[file].line_and_column(start),
+            context=text.context(stop),
+            own_keys=(),
+            need=need,
+            insert_at=insert_at,
+        )
+        for (file, start), (need, stop, insert_at) in best[:most]
+    ], max(0, len(best) - most)
 
 
 def _sentences(text: str) -> Iterator[Span]:

@@ -1,4 +1,4 @@
-"""Watermarks: whether what was published is in the answers already."""
+"""What the recommender asks of ingestion: whether published events are searchable, and to keep feedback."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
 from citewell.runtime.channels import invoke
 from citewell.runtime.errors import FailedPrecondition, InvalidField, RemoteInvalidArgument, shorten
+from citewell.types.v1 import feedback_pb2
 
 
 class IngestionClient:
-    """Watermarks over gRPC."""
+    """Watermarks and feedback over gRPC."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = IngestionServiceStub(channel)
@@ -39,3 +40,9 @@ class IngestionClient:
                 "ask again, or with a longer deadline",
                 reason="WATERMARK_NOT_REACHED",
             )
+
+    async def record(self, feedback: feedback_pb2.Feedback, request_id: str) -> str:
+        """Returns the event's id once it is durable."""
+        request = messages.RecordFeedbackRequest(feedback=feedback, request_id=request_id)
+        answer: messages.RecordFeedbackResponse = await invoke(self._stub.RecordFeedback, request, "feedback")
+        return answer.event_id

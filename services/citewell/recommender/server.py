@@ -16,6 +16,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from citewell import __version__
 from citewell.recommender.answers import Reason
 from citewell.recommender.confidence import Calibration, read_calibration
+from citewell.recommender.feedback import Policy, record_feedback
 from citewell.recommender.index_client import IndexClient
 from citewell.recommender.ingestion_client import IngestionClient
 from citewell.recommender.manuscripts import answer_manuscript
@@ -63,6 +64,7 @@ class RecommenderServer(RecommenderServiceServicer):
         self._settings = settings
         self._calibration = _calibration(settings)
         self._pace = Pace("Recommend", settings.longest_queue_seconds, settings.longest_queue_times, time.monotonic)
+        self._feedback = Policy(settings.feedback)
 
     def register(self, server: grpc.aio.Server) -> None:
         add_RecommenderServiceServicer_to_server(self, server)
@@ -79,7 +81,7 @@ class RecommenderServer(RecommenderServiceServicer):
         channels = self._channels = {name: self._open(address) for name, address in addresses.items() if address}
         self._profiler, index = ProfilerClient(channels["profiler"]), IndexClient(channels["index"])
         self._reranker = RerankerClient(channels["reranker"]) if "reranker" in channels else None
-        ingestion = IngestionClient(channels["ingestion"]) if "ingestion" in channels else None
+        self._ingestion = IngestionClient(channels["ingestion"]) if "ingestion" in channels else None
         limits = Limits(
             settings.rerank_timeout_seconds,
             settings.evidence_timeout_seconds,
@@ -88,7 +90,7 @@ class RecommenderServer(RecommenderServiceServicer):
             settings.prior_decay,
         )
         self._recommender = Recommender(
-            self._profiler, index, index, self._reranker, ingestion, limits, time.monotonic, self._calibration
+            self._profiler, index, index, self._reranker, self._ingestion, limits, time.monotonic, self._calibration
         )
         for reason in Reason:  # a rate needs a value from before the first increase
             _degraded.add(0, {"reason": reason})
@@ -188,6 +190,11 @@ class RecommenderServer(RecommenderServiceServicer):
             degraded=map(degradation_to_message, explained.degraded),
         )
 
+    async def RecordFeedback(
+        self, request: messages.RecordFeedbackRequest, context: Any
+    ) -> messages.RecordFeedbackResponse:
+        return await record_feedback(request, self._feedback, self._ingestion)
+
     async def Info(self, request: messages.InfoRequest, context: Any) -> messages.InfoResponse:
         profiler = await self._profiler.info()
         info = messages.InfoResponse(
@@ -202,6 +209,7 @@ class RecommenderServer(RecommenderServiceServicer):
             settings_hash=profiler.settings_hash,
             lexical_weight=profiler.lexical_weight,
             statistics=profiler.statistics,
+            feedback=self._feedback.message,
         )
         if self._reranker is not None:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -24,7 +25,7 @@ class RecommenderSettings(ServiceSettings):
     reranker_address: str = "127.0.0.1:7303"
     """The reranker; empty = none, and answers keep the retrieval order and say so."""
     ingestion_address: str = "127.0.0.1:7304"
-    """Asked only for requests with min_watermark; empty = such requests fail."""
+    """Asked for requests with min_watermark and for feedback; empty = both fail."""
     default_rerank_depth: int = Field(20, ge=1, le=1000)
     """How many candidates the reranker reads when a request names no depth."""
     rerank_timeout_seconds: float = Field(10.0, gt=0)
@@ -38,6 +39,9 @@ class RecommenderSettings(ServiceSettings):
     """How long it is not called. Then one request tries again."""
     prior_decay: float = Field(0.95, gt=0, lt=1)
     """λ of eq. 6, for answers that are not reranked."""
+    feedback: Literal["off", "choices", "text"] = "off"
+    """What RecordFeedback keeps of what writers choose. off: nothing; choices: ids of papers, never text; text: also
+    the text around the place, of writers who agree in their request."""
     batch_in_flight: int = Field(4, ge=1, le=100)
     """How many queries of one RecommendBatch are answered at the same time."""
     longest_queue_seconds: float = Field(0.5, gt=0)

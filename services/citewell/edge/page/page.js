@@ -84,7 +84,13 @@ function options() {
 }
 
 async function question() {
-  const about = { title: $("title").value, abstract: $("abstract").value, options: options() };
+  const about = {
+    title: $("title").value,
+    abstract: $("abstract").value,
+    options: options(),
+    suggest: $("suggest").checked,
+    references: true,
+  };
   if (!files.length) return { ...about, text: $("text").value };
   const read = async (file) => ({ name: file.name, content: base64(new Uint8Array(await file.arrayBuffer())) });
   return { ...about, files: await Promise.all(files.map(read)) };
@@ -112,7 +118,7 @@ async function ask(event) {
       if (told.outline) {
         places = told.outline.places || 0;
         showProblems(told.outline);
-        if (!places) say("No open place was found. Mark one with [?] where a citation is missing.", true);
+        if (!places) say(nothingFound(request), true);
       } else {
         answered += 1;
         place(told, request);
@@ -127,6 +133,11 @@ async function ask(event) {
   } finally {
     if (mine === running) $("stop").hidden = true;
   }
+}
+
+function nothingFound(request) {
+  const how = "Mark one with [?] where a citation is missing";
+  return `No open place was found. ${how}${request.suggest ? "." : ", or let the page look for sentences that need one."}`;
 }
 
 function say(text, wrong = false) {
@@ -155,16 +166,20 @@ function showProblems(outline) {
 }
 
 function place(told, request) {
-  const [before, after] = told.context.split("TARGETCIT");
+  const [before, after] = told.context.split("TARGETCIT").map((text) => text.replaceAll("OTHERCIT", "[…]"));
   const number = told.place || 0;
   const heading = make(
     "h2",
     { id: `place-${number}` },
     make("span", { class: "quiet" }, `${told.file ? `${told.file}, ` : ""}line ${told.line}: `),
-    `…${before.slice(-120).replaceAll("OTHERCIT", "[…]")}`,
-    make("span", { class: "here" }, "?"),
-    `${after.slice(0, 80).replaceAll("OTHERCIT", "[…]")}…`,
+    before.length > 120 ? `…${before.slice(-120).replace(/^\S*\s/, " ")}` : before,
+    make("span", { class: "here", role: "img", "aria-label": "missing citation" }, "?"),
+    after.length > 80 ? `${after.slice(0, 80).replace(/^\s+(?=[.,;:)])/, "")}…` : after.replace(/^\s+(?=[.,;:)])/, ""),
   );
+  if (told.suggested) {
+    const likely = `This sentence looks as if it needs a citation (${percent(told.suggested.need)}). `;
+    heading.prepend(make("span", { class: "suggested" }, likely));
+  }
   const section = make("section", { class: "place", "aria-labelledby": `place-${number}` }, heading);
   section.dataset.place = number;
   const { response, error } = told.result || {};
@@ -173,12 +188,14 @@ function place(told, request) {
   } else {
     const items = response.items || [];
     const elsewhere = Object.fromEntries((told.citedElsewhere || []).map((one) => [one.paperId, one.keys.join(", ")]));
+    const references = Object.fromEntries((told.references || []).map((one) => [one.paperId, one]));
+    const choices = new Choices(told, request);
     for (const one of response.degraded || []) section.append(make("p", { class: "quiet" }, one.message));
     if (response.asOfNote) section.append(make("p", { class: "quiet" }, response.asOfNote));
     if (items.length > 1) section.append(timeline(items));
     section.append(
       items.length
-        ? make("ol", { class: "items" }, ...items.map((item) => show(item, elsewhere[item.paper.id])))
+        ? make("ol", { class: "items" }, ...items.map((item) => show(item, elsewhere[item.paper.id], references[item.paper.id], choices)))
         : make("p", {}, "No paper fits well enough here."),
     );
     section.append(whyNot(told, request));
@@ -187,27 +204,38 @@ function place(told, request) {
   $("answers").insertBefore(section, next || null);
 }
 
-function show(item, elsewhere) {
+function show(item, elsewhere, { key, bibtex }, choices) {
   const { paper } = item;
-  const key = keyOf(paper);
   const byline = [(paper.authors || []).join(", "), paper.published?.year, paper.venue].filter(Boolean).join(" · ");
-  const sure = item.confidence === undefined ? "" : ` · ${Math.round(100 * item.confidence)} % sure`;
-  return make(
+  const sure = item.confidence === undefined ? "" : ` · ${percent(item.confidence)}\u00a0sure`;
+  const copied = (text) => (event) => {
+    copy(event, text);
+    choices.chosen(paper.id);
+  };
+  const element = make(
     "li",
     { class: "item" },
     make("h3", {}, `${item.rank}. ${paper.title}`),
-    make("p", { class: "quiet" }, `${byline}${byline ? " · " : ""}cited ${item.inDegree || 0} times here${sure}`),
+    make("p", { class: "quiet" }, `${byline}${byline ? " · " : ""}cited ${item.inDegree || 0} times here${sure} · id ${paper.id}`),
     elsewhere ? make("p", { class: "elsewhere" }, `Cited elsewhere in this draft as ${elsewhere}`) : null,
     ...(item.evidence || []).map(quote),
     parts(item.parts, item.words),
     make(
       "div",
       { class: "row" },
-      make("button", { type: "button", onclick: (event) => copy(event, `\\cite{${key}}`) }, `Copy \\cite{${key}}`),
-      make("button", { type: "button", onclick: (event) => copy(event, bibtex(paper, key)) }, "Copy BibTeX"),
+      make("button", { type: "button", onclick: copied(`\\cite{${key}}`) }, `Copy \\cite{${key}}`),
+      make("button", { type: "button", onclick: copied(bibtex) }, "Copy BibTeX"),
+      policy === "OFF" ? null : make("button", { type: "button", onclick: dismiss }, "Not this one"),
     ),
   );
+  function dismiss() {
+    choices.dismissed(paper.id);
+    element.classList.add("dismissed");
+  }
+  return element;
 }
+
+const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
 
 /** A citing sentence with the words that the draft has too. Offsets are code points. */
 function quote(span) {
@@ -291,38 +319,60 @@ function whyNot(told, request) {
   return make(
     "form",
     { class: "why", onsubmit: explain },
-    make("label", {}, "Why not this paper? Its id: ", input),
+    make("label", {}, "Why not this paper? The id of any paper: ", input),
     make("button", { type: "submit" }, "Explain"),
     answer,
   );
 }
 
+// ---------------------------------------------------------------- what the writer chooses
+
+/** What this service keeps of choices: OFF, CHOICES or TEXT. */
+let policy = "OFF";
+
+async function learnPolicy() {
+  try {
+    const { feedback } = await call("Info", {});
+    policy = (feedback || "").replace("FEEDBACK_POLICY_", "") || "OFF";
+  } catch {
+    policy = "OFF"; // the service is not there yet; the next question says so
+  }
+  $("feedback").hidden = policy === "OFF";
+  $("keeping").hidden = policy !== "TEXT";
+}
+
+/** What was chosen and dismissed at one place. Each choice is sent at once, so that nothing is lost when the page is closed. */
+class Choices {
+  constructor(told, request) {
+    this.told = told;
+    this.request = request;
+    this.marked = new Map();
+  }
+
+  chosen(id) {
+    this.#mark(id, "chosen");
+  }
+
+  dismissed(id) {
+    this.#mark(id, "dismissed");
+  }
+
+  async #mark(id, how) {
+    if (policy === "OFF" || !$("share").checked || this.marked.get(id) === how) return;
+    this.marked.set(id, how);
+    const { snapshot, items } = this.told.result.response;
+    const { title, abstract } = this.request;
+    const feedback = { snapshot, shown: items.map((item) => item.paper.id), [how]: [id] };
+    const text = $("keep").checked && policy === "TEXT" ? { keepText: true, query: { context: this.told.context, title, abstract } } : {};
+    try {
+      await call("RecordFeedback", { ...feedback, ...text });
+    } catch {
+      // The writer's work does not depend on it.
+    }
+  }
+}
+
 // ---------------------------------------------------------------- out
-
-const plain = (text) => text.normalize("NFKD").replace(/[^\p{L}\p{N} ]/gu, "").toLowerCase();
-
-function keyOf(paper) {
-  const author = (paper.authors || ["anonymous"])[0];
-  const surname = author.includes(",") ? author.split(",")[0] : author.split(" ").at(-1);
-  const word = plain(paper.title).split(" ").find((each) => each.length > 3) || "";
-  return `${plain(surname).replaceAll(" ", "")}${paper.published?.year || ""}${word}`.replace(/[^a-z0-9]/g, "");
-}
-
-function bibtex(paper, key) {
-  const escaped = (text) => text.replace(/([&%$#_{}])/g, "\\$1");
-  const ids = Object.fromEntries((paper.externalIds || []).map((one) => [one.scheme, one.value]));
-  const fields = {
-    title: `{${escaped(paper.title)}}`,
-    author: (paper.authors || []).map(escaped).join(" and "),
-    year: paper.published?.year ? String(paper.published.year) : "",
-    journal: escaped(paper.venue || ""),
-    doi: ids.doi || "",
-    eprint: ids.arxiv || "",
-    archiveprefix: ids.arxiv ? "arXiv" : "",
-  };
-  const lines = Object.entries(fields).filter(([, value]) => value).map(([name, value]) => `\t${name} = {${value}}`);
-  return `@${paper.venue ? "article" : "misc"}{${key},\n${lines.join(",\n")}\n}\n`;
-}
 
 async function copy(event, text) {
   const button = event.currentTarget;
@@ -376,3 +426,4 @@ $("ask").addEventListener("drop", (event) => {
   event.preventDefault();
   take(event.dataTransfer.files);
 });
+learnPolicy();

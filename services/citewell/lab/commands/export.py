@@ -1,4 +1,4 @@
-"""`citewell export`: writes trained models as files that are served without torch."""
+"""`citewell export`: writes trained models as files that are served without torch, and feedback as a data set."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 from rich import print
 
+from citewell.lab.commands.feedback import feedback
 from citewell.reranker.model_files import GRAPHS, RerankerUnusable, read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
 
-app = typer.Typer(help="Write trained models in the form they are served.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write trained models in the form they are served, and feedback as a data set.", no_args_is_help=True
+)
+
+app.command("feedback")(feedback)
 
 # A larger difference means that the exported model is not the one that was measured.
 _PARITY = 1e-4

@@ -255,6 +255,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """RESOURCE_EXHAUSTED: The client made more calls than its quota allows. Retry after the time in RetryInfo."""
     REASON_SERVICE_REFUSED: _Reason.ValueType  # 91
     """UNAVAILABLE: Another service refused this service's certificate or token. An operator must correct its access."""
+    REASON_FEEDBACK_OFF: _Reason.ValueType  # 92
+    """FAILED_PRECONDITION: The service's settings do not allow it to record feedback. Send none."""
+    REASON_NO_INGESTION: _Reason.ValueType  # 93
+    """FAILED_PRECONDITION: The recommender has no ingestion service that could record feedback. An operator must name one."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a call failed, an event is dead, or an answer is less than it could be. On the wire a reason is the value's name
@@ -497,4 +501,8 @@ REASON_QUOTA_EXCEEDED: Reason.ValueType  # 90
 """RESOURCE_EXHAUSTED: The client made more calls than its quota allows. Retry after the time in RetryInfo."""
 REASON_SERVICE_REFUSED: Reason.ValueType  # 91
 """UNAVAILABLE: Another service refused this service's certificate or token. An operator must correct its access."""
+REASON_FEEDBACK_OFF: Reason.ValueType  # 92
+"""FAILED_PRECONDITION: The service's settings do not allow it to record feedback. Send none."""
+REASON_NO_INGESTION: Reason.ValueType  # 93
+"""FAILED_PRECONDITION: The recommender has no ingestion service that could record feedback. An operator must name one."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

@@ -23,6 +23,8 @@ class KafkaSettings(BaseModel):
     """Topic of the published events."""
     dead_letter_topic: str = Field("citewell.publications.dead-letters.v1", min_length=1)
     """Topic of the events that can never be applied."""
+    feedback_topic: str = Field("citewell.feedback.v1", min_length=1)
+    """Topic of what writers chose. Used once the recommender's settings allow feedback."""
     tls: bool = False
     """Use TLS to the brokers."""
     ca: Path | None = None

@@ -36,6 +36,7 @@ def wanted_topics(settings: KafkaSettings, partitions: int, replication: int) ->
     return [
         Topic(settings.topic, partitions, replication, configs),
         Topic(settings.dead_letter_topic, 1, replication, configs),
+        Topic(settings.feedback_topic, 1, replication, configs),
     ]
 
 
