@@ -23,9 +23,10 @@ def test_every_item_says_why(running: Running) -> None:
     assert len(answer.items) == 10
     for place, item in enumerate(answer.items, 1):
         assert item.rank == place
-        retrieval = item.stages[0]
-        assert retrieval.stage == "retrieval"
-        assert item.prior == pytest.approx(0.95**retrieval.rank)
+        assert [one.stage for one in item.stages] == ["retrieval", "second_phase", "rerank"]
+        second = item.stages[1]
+        assert item.prior == pytest.approx(0.95**second.rank)
+        assert sum(one.value for one in item.contributions) == pytest.approx(second.score)
         assert item.score == item.stages[-1].score
         assert item.paper.title == running.publications[item.paper.id].title
         assert not item.paper.abstract  # the BASIC view has no abstracts
@@ -34,6 +35,9 @@ def test_every_item_says_why(running: Running) -> None:
         assert bool(item.evidence) == bool(said)
         assert all(span.text in said[span.citing_id] for span in item.evidence)
     assert answer.snapshot.encoder_hash
+    assert (
+        answer.snapshot.second_phase_hash == running.client.index.Info(index_pb2.InfoRequest()).second_phase_hash != ""
+    )
     assert answer.snapshot.searchable
     stages = {timing.stage: timing.seconds for timing in answer.timings}
     assert {"embed", "search", "evidence", "total"} <= stages.keys()

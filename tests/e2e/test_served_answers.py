@@ -15,10 +15,12 @@ from typer.testing import CliRunner
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
 from citewell.commands.stack import Stack, choose_ports
+from citewell.index.second_phase_model import packaged_model
 from citewell.lab.commands.evaluate import app
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.protocol import Mode
 from citewell.lab.served_answers import Asking, agreement, ask
+from citewell.lab.systems_by_name import SYSTEMS
 from tests.lab_sets import invented, write_lines
 
 PAPERS = 96
@@ -64,6 +66,16 @@ def test_what_is_served_is_what_the_lab_ranks(told: Result, cache: Path) -> None
     assert stated["figures"]["answers"]["MRR"] != stated["figures"]["retrieval"]["MRR"]
     assert stated["figures"]["answers"]["MRR"]["mean"] > 0
     assert set(stated["seconds"]) == {"asked", "1", "4"}
+
+
+@pytest.mark.usefixtures("told")
+async def test_hybrid_is_ranked_again_as_in_the_lab(stack: Stack, data: Path, cache: Path) -> None:
+    experiment = prepare(data, "test", Mode.INDUCTIVE, Encoding(), cache, lambda *_: None)
+    queries = experiment.task.queries[:30]
+    answers = await ask(experiment, stack.addresses["recommender"], queries, Asking(rerank=False), lambda *_: None)
+    assert answers.second_phase == packaged_model().hash
+    assert agreement(experiment, SYSTEMS["second-phase"](experiment), answers).equivalent == 30
+    assert agreement(experiment, experiment.hybrid, answers).equivalent < 30
 
 
 @pytest.mark.usefixtures("told")

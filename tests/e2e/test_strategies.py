@@ -189,12 +189,12 @@ def test_the_reranker_reads_the_evidence_that_items_show(running: Running) -> No
         answer = running.client.recommend(query, options)
         assert not answer.degraded
         request = reranker_pb2.RerankRequest(context=query.context, title=query.title, abstract=query.abstract)
-        for item in sorted(answer.items, key=lambda each: each.stages[0].rank):
+        for item in sorted(answer.items, key=lambda each: each.stages[1].rank):
             request.candidates.add(
                 paper_id=item.paper.id,
                 title=item.paper.title,
                 abstract=item.paper.abstract,
-                rank=item.stages[0].rank,
+                rank=item.stages[1].rank,
                 score=item.stages[0].score,
                 citing_contexts=[each.text for each in item.evidence[:read]],
             )

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 from citewell.lab import measure
 from citewell.lab.commands.evaluate import app
-from citewell.lab.experiment import SYSTEMS, Encoding
+from citewell.lab.experiment import Encoding
 from citewell.lab.measure import EvaluationSet
 from citewell.lab.protocol import Mode
 from citewell.lab.report import report
 from citewell.lab.repro import compare, repro
+from citewell.lab.systems_by_name import SYSTEMS
 from tests.lab_sets import invented, write_lines
 
 

@@ -112,7 +112,7 @@ NUMBERS = st.floats(-10, 10)
 SIGNALS = st.builds(Signals, NUMBERS, NUMBERS, NUMBERS, st.none() | st.floats(0, 1), st.integers(1, 1000))
 
 
-@given(st.dictionaries(st.sampled_from("abcdef"), SIGNALS), st.lists(NUMBERS, min_size=6, max_size=6), NUMBERS)
+@given(st.dictionaries(st.sampled_from("abcdef"), SIGNALS), st.lists(NUMBERS, min_size=8, max_size=8), NUMBERS)
 def test_every_confidence_is_a_probability(signals: dict[str, Signals], weights: list[float], bias: float) -> None:
     every = {"features": FEATURES, "weights": weights, "bias": bias}
     calibration = read(
@@ -134,3 +134,18 @@ def test_a_table_for_a_model_serves_every_runtime_of_it() -> None:
     assert own is not None
     assert own.bias == 1.0
     assert calibration.table(Strategy.HYBRID, "e1", "r2-bf16") is None
+
+
+def test_a_table_counts_for_the_order_it_was_made_for() -> None:
+    """The second phase changes which candidates come first, and with that what a rank is worth."""
+    calibration = read({**PLAIN, "bias": -2.0}, {**PLAIN, "bias": 2.0, "second_phase": "p1"})
+    signals = {"a": Signals(0.9, 0.6, 0.1, None, 1, second=2.0), "b": Signals(1.1, 0.8, 0.1, None, 2, second=0.5)}
+    first = confidences(calibration, Strategy.HYBRID, "e1", "", signals)
+    second = confidences(calibration, Strategy.HYBRID, "e1", "", signals, "p1")
+    assert first is not None
+    assert second is not None
+    assert second["a"] > first["a"]
+    assert confidences(calibration, Strategy.HYBRID, "e1", "", signals, "p2") == first, "the table for any order"
+    assert confidences(read({**PLAIN, "second_phase": "p1"}), Strategy.HYBRID, "e1", "", signals, "p2") is None
+    told = features(signals)["b"]
+    assert (told["margin"], told["second"], told["second_margin"]) == (pytest.approx(0.2), 0.5, -1.5)

@@ -68,6 +68,7 @@ def item_from_message(message: recommender_pb2.Item) -> Item:
         if message.HasField("parts")
         else None,
         words=tuple(MatchedWord(one.word, one.share) for one in message.words),
+        contributions={one.name: one.value for one in message.contributions},
     )
 
 
@@ -134,4 +135,5 @@ def _snapshot(message: recommender_pb2.Snapshot) -> Snapshot:
         index_view=message.index_view,
         exact=message.exact,
         statistics=message.statistics,
+        second_phase_hash=message.second_phase_hash,
     )

@@ -19,7 +19,7 @@ class StageScore:
     """The score and rank that one stage gave an item."""
 
     stage: str
-    """"retrieval" or "rerank"."""
+    """"retrieval", "second_phase" or "rerank"."""
     rank: int
     score: float
 
@@ -84,6 +84,8 @@ class Item:
     evidence: tuple[Evidence, ...] = ()
     parts: ScoreParts | None = None
     words: tuple[MatchedWord, ...] = ()
+    contributions: Mapping[str, float] = field(default_factory=dict)
+    """What groups of features add to the score of the second phase, the largest first; empty if it did not rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Snapshot:
     index_view: str
     exact: bool
     statistics: str
+    second_phase_hash: str = ""
+    """Of the second phase's model; empty = it did not rank the answer."""
 
 
 @dataclass(frozen=True, slots=True)

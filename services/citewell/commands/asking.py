@@ -48,6 +48,9 @@ def print_item(item: Item, console: Console) -> None:
     opinions = " → ".join(f"{one.stage} #{one.rank} ({one.score:.3f})" for one in item.stages)
     sure = "" if item.confidence is None else f"; confidence {item.confidence:.0%}"
     console.print(f"     {opinions}; prior {item.prior:.2f}; cited by {item.in_degree:,}{sure}")
+    if item.contributions:
+        shares = ", ".join(f"{name} {value:+.2f}" for name, value in item.contributions.items())
+        console.print(f"     second phase: {shares}")
     if item.words:
         words = ", ".join(f"{escape(one.word)} {one.share:.0%}" for one in item.words)
         console.print(f"     words: {words}")

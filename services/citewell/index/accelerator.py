@@ -17,7 +17,7 @@ import numpy as np
 
 from citewell.index.filters import holds
 from citewell.index.following import Follower
-from citewell.index.hybrid import cosines, in_order, scored, total
+from citewell.index.hybrid import cosines, in_order, scored, to_rank, total
 from citewell.index.paper_copy import Form, PaperCopy
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
 from citewell.index.rows import answerable
@@ -99,15 +99,23 @@ class AcceleratedPoints:
         if self._form == "gpu" and query.field != LEXICAL:
             return await self._search_on_gpu(query)
         quantised = self._form == "sq8" and query.field != LEXICAL
+        if quantised and query.second:
+            return await self._search_twice(query)
         ranking = await self._threads.run(self._copy.search, query, self._threads.helper)
         read = await self._points.read([found.id for found in ranking], (PROFILE,) if quantised else ())
         points = {point.id: point for point in read}
         hits = [
-            Hit(point, found.score, found.profile, found.lexical, found.matched)
+            Hit(point, found.score, found.profile, found.lexical, found.matched, found.second)
             for found in ranking
             if (point := points.get(found.id)) and _still_admitted(point, query)
         ]
         return await self._threads.run(_by_full_vectors, query, hits) if quantised else hits
+
+    async def _search_twice(self, query: Nearest) -> list[Hit]:
+        """A search with a second phase over int8 profiles: the copy chooses candidates, the stored points decide."""
+        wide = replace(query, limit=to_rank(query), matched_terms=0, second=None)
+        ranking = await self._threads.run(self._copy.search, wide, self._threads.helper)
+        return await scored(self._points, query, [found.id for found in ranking])
 
     async def _search_on_gpu(self, query: Nearest) -> list[Hit] | None:
         if query.field == HYBRID:

@@ -10,7 +10,7 @@ the stored vector and bag of words, in a fixed order of operations, so that ever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from citewell.index.filters import These, holds
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point, Sparse, Vector, unpack
+from citewell.index.second_phase import DEPTH, Candidates, Matches, title_terms
+from citewell.index.second_phase_model import SecondPhase
 from citewell.index.store import Answers, Hit, Nearest, Points
-from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
+from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions, shared_terms
 
 NAMED, MOST_NAMED = 4, 8_000
 """Each part selects NAMED times the limit as candidates, and at least LEAST_CANDIDATES.
@@ -52,7 +54,7 @@ async def by_words(points: Points, queries: Sequence[Nearest]) -> Answers:
     for query in queries:
         assert query.lexical is not None
         terms = query.lexical.terms
-        wanted = replace(query, limit=named(query), lexical=None, payload=("key",))
+        wanted = replace(query, limit=named(query), lexical=None, payload=("key",), second=None)
         parts = []
         if query.field == HYBRID:
             parts.append((1.0, replace(wanted, field=PROFILE)))
@@ -78,12 +80,17 @@ async def by_words(points: Points, queries: Sequence[Nearest]) -> Answers:
 
 def named(query: Nearest) -> int:
     """How many candidates each part selects."""
-    return min(max(NAMED * query.limit, LEAST_CANDIDATES), MOST_NAMED)
+    return min(max(NAMED * query.limit, to_rank(query), LEAST_CANDIDATES), MOST_NAMED)
 
 
 def to_score(query: Nearest) -> int:
     """How many candidates are scored exactly."""
-    return max(int(SCORED * query.limit), LEAST_CANDIDATES)
+    return max(int(SCORED * query.limit), to_rank(query), LEAST_CANDIDATES)
+
+
+def to_rank(query: Nearest) -> int:
+    """How many candidates the first phase must find."""
+    return max(query.limit, DEPTH) if query.second else query.limit
 
 
 async def scored(points: Points, query: Nearest, ids: Collection[UUID]) -> list[Hit]:
@@ -107,13 +114,45 @@ def _scored(query: Nearest, points: Sequence[Point]) -> list[Hit]:
     if hybrid:
         assert isinstance(query.vector, np.ndarray)
         profile = cosines(np.stack([point.dense(PROFILE) for point in found]), query.vector)
-    hits = []
+    hits, bags = [], {}
     for point, cosine in zip(found, profile.tolist(), strict=True):
-        lexical, parts = word_parts(query.lexical, unpack(point.payload.pop(TERMS)), point.payload["length"])
+        bags[point.key] = unpack(point.payload.pop(TERMS))
+        lexical, parts = word_parts(query.lexical, bags[point.key], point.payload["length"])
         if hybrid or lexical > 0:
             matched = parts.largest(query.matched_terms) if query.matched_terms else NO_TERMS
             hits.append(Hit(point, total(query, cosine, lexical), cosine, lexical, matched))
-    return sorted(hits, key=in_order)[: query.limit]
+    hits.sort(key=in_order)
+    if query.second:
+        hits = _ranked_again(query, query.second, hits, bags)
+    return hits[: query.limit]
+
+
+def _ranked_again(query: Nearest, second: SecondPhase, hits: list[Hit], bags: Mapping[str, Terms]) -> list[Hit]:
+    """The hits with the best of them in the order of the second phase."""
+    assert query.lexical is not None
+    head = hits[:DEPTH]
+    points = [hit.point for hit in head]
+    titles = [title_terms(point.payload["title"]) for point in points]
+    candidates = Candidates(
+        np.array([hit.score for hit in head]),
+        np.array([hit.profile for hit in head]),
+        np.array([hit.lexical for hit in head]),
+        np.stack([point.dense(PROFILE) for point in points]),
+        _matches(query.lexical.terms, [bags[point.key] for point in points]),
+        np.array([point.payload["length"] for point in points], np.float64),
+        _matches(query.lexical.terms, titles),
+        np.array([len(title) for title in titles], np.float64),
+        np.array([point.payload["in_degree"] for point in points], np.float64),
+    )
+    ranked = second.ranked(query.lexical.mean_length, candidates, [hit.point.key for hit in head])
+    return [replace(head[score.first_rank - 1], second=score) for score in ranked] + hits[DEPTH:]
+
+
+def _matches(query: Terms, bags: Sequence[Terms]) -> Matches:
+    shared = [shared_terms(query, bag) for bag in bags]
+    owners = np.repeat(np.arange(len(bags)), [len(terms) for terms, _ in shared])
+    terms, counts = (np.concatenate(each) for each in zip(*shared, strict=True))
+    return Matches(owners, terms, counts.astype(np.float64))
 
 
 def total(query: Nearest, cosine: float, lexical: float) -> float:

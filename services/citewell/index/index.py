@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from citewell.index import views
 from citewell.index.checks import (
@@ -51,6 +52,7 @@ from citewell.index.queries import (
     Stats,
 )
 from citewell.index.ranking import ranked
+from citewell.index.second_phase_model import SecondPhase, SecondPhaseModel
 from citewell.index.span_search import SpanWords, best_contexts
 from citewell.index.store import ChangesForgottenError, Kind, Nearest, Points, Store
 from citewell.index.views import Registry, View
@@ -82,8 +84,15 @@ _points = telemetry.meter.create_gauge("citewell_index_points", description="Poi
 class Index:
     """The serving view, over any store."""
 
-    def __init__(self, store: Store, *, search_threads: int = 2, feed_seconds: float = 0.0) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: Store,
+        *,
+        search_threads: int = 2,
+        feed_seconds: float = 0.0,
+        second_phase: SecondPhaseModel | None = None,
+    ) -> None:
+        self._store, self._second_phase = store, second_phase
         self._search_threads, self._feed_seconds = search_threads, feed_seconds
         self._spans: dict[View, SpanWords] = {}
         self._changing_views = asyncio.Lock()
@@ -115,14 +124,27 @@ class Index:
             search.exact,
             lexical,
             search.matched_terms,
+            second=self._second(search, view),
         )
         answers = await ranked(self._store.points(view, Kind.PAPERS), [nearest])
         _durations.record(time.monotonic() - started, {"stage": "papers", "engine": answers.engine})
         found = [
-            FoundPaper(paper_of(hit.point.payload), hit.score, hit.profile, hit.lexical, hit.matched)
+            FoundPaper(paper_of(hit.point.payload), hit.score, hit.profile, hit.lexical, hit.matched, hit.second)
             for hit in answers.hits[0]
         ]
-        return Found(found, view.name, answers.engine, answers.exact)
+        return Found(found, view.name, answers.engine, answers.exact, self._second_phase if nearest.second else None)
+
+    def _second(self, search: Search, view: View) -> SecondPhase | None:
+        """The second phase of a HYBRID search; None without a model, or for a query that has no context."""
+        if search.second is None or search.searched != HYBRID or not search.second.context.size:
+            return None
+        require_vector("second_phase.context_vector", search.second.context, view.dimension)
+        if search.second.paper.size:
+            require_vector("second_phase.paper_vector", search.second.paper, view.dimension)
+        if self._second_phase is None:
+            return None
+        query = replace(search.second, context=unit(search.second.context), paper=unit(search.second.paper))
+        return SecondPhase(self._second_phase, query)
 
     async def search_evidence(self, search: EvidenceSearch) -> dict[str, list[Evidence]]:
         """For each cited paper, in the order asked, its best spans."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from citewell.index.points import CONTENT, HYBRID, LEXICAL, PROFILE, PaperPoint, SpanPoint, Vector
 from citewell.index.queries import DEFAULT_SPANS, Evidence, EvidenceSearch, FoundPaper, FoundSpan, Search, SpanSearch
+from citewell.index.second_phase_model import SecondScore
 from citewell.index.v1 import index_pb2 as pb
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.lexical import LexicalQuery, Terms
@@ -17,6 +19,7 @@ from citewell.types.messages import (
     filter_from_message,
     paper_from_message,
     paper_to_message,
+    second_phase_query_from_message,
 )
 from citewell.types.v1 import paper_pb2, terms_pb2
 
@@ -32,6 +35,9 @@ _FIELDS: dict[int, str] = {
 def search_from_message(request: pb.SearchRequest) -> Search:
     if request.HasField("sparse"):
         raise InvalidField("sparse", "set", "lexical in its place: sparse is no longer read")
+    second = None
+    if request.HasField("second_phase"):
+        second = second_phase_query_from_message(request.second_phase, len(request.lexical.terms.ids))
     return Search(
         limit=request.limit,
         vector=vector_from_message(request.vector),
@@ -42,10 +48,12 @@ def search_from_message(request: pb.SearchRequest) -> Search:
         index_view=request.index_view,
         model_hash=request.model_hash,
         exact=request.exact,
+        second=second,
     )
 
 
-def found_to_message(found: FoundPaper, rank: int, view: int) -> pb.ScoredPaper:
+def found_to_message(found: FoundPaper, rank: int, view: int, groups: Sequence[str] = ()) -> pb.ScoredPaper:
+    """`groups` names the shares of the second phase's scores."""
     return pb.ScoredPaper(
         paper=paper_to_message(found.paper, full=view == paper_pb2.PAPER_VIEW_FULL),
         score=found.score,
@@ -53,6 +61,16 @@ def found_to_message(found: FoundPaper, rank: int, view: int) -> pb.ScoredPaper:
         profile_score=found.profile_score,
         lexical_score=found.lexical_score,
         matched=terms_to_message(found.matched) if len(found.matched) else None,
+        second_phase=_second_score_to_message(found.second, groups) if found.second else None,
+    )
+
+
+def _second_score_to_message(second: SecondScore, groups: Sequence[str]) -> pb.SecondPhaseScore:
+    shares = sorted(zip(groups, second.shares.tolist(), strict=True), key=lambda share: -abs(share[1]))
+    return pb.SecondPhaseScore(
+        score=second.score,
+        first_rank=second.first_rank,
+        contributions=[pb.Contribution(name=name, value=value) for name, value in shares],
     )
 
 

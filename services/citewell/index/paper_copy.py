@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from citewell.index.dense import Dense, Int8
 from citewell.index.faiss_index import FaissIndex
-from citewell.index.hybrid import cosines, named, to_score, total
+from citewell.index.hybrid import cosines, named, to_rank, to_score, total
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point, unpack
 from citewell.index.postings import Postings
 from citewell.index.rows import Rows
+from citewell.index.second_phase import DEPTH
+from citewell.index.second_phase_copy import SecondPhaseCopy
+from citewell.index.second_phase_model import SecondScore
 from citewell.index.store import Nearest
 from citewell.scholarly.lexical import NO_TERMS, Terms
 
@@ -39,6 +42,7 @@ class Ranked:
     profile: float
     lexical: float
     matched: Terms
+    second: SecondScore | None = None
 
 
 class PaperCopy:
@@ -48,6 +52,7 @@ class PaperCopy:
         """Large parts of the words are kept in files of `words_folder`, if one is given."""
         self.rows, self.postings = Rows(), Postings(words_folder)
         self._dense = _FORMS[form](dimension)
+        self._second = SecondPhaseCopy() if form == "flat" else None
 
     def put(self, points: Sequence[Point]) -> None:
         """Stores new versions and removes hidden papers."""
@@ -55,24 +60,27 @@ class PaperCopy:
         shown = [point for point in points if not point.payload["hidden"]]
         removed = self.rows.remove(hidden)
         self.postings.remove(removed)
+        if self._second is not None:
+            self._second.remove(removed)
         self._dense.remove(removed)
         if shown:
             rows = self.rows.put(shown)
             self._dense.put(rows, np.stack([point.dense(PROFILE) for point in shown]))
             bags = [(unpack(point.payload[TERMS]), float(point.payload["length"])) for point in shown]
             self.postings.put(rows, bags)
+            if self._second is not None:
+                self._second.put(rows, shown)
 
     def search(self, query: Nearest, helper: Executor) -> list[Ranked]:
         """The best of all admitted papers, in order.
 
         Every paper is scored in float32, which is fast; those near the limit are scored again in float64. A paper's
         score then depends only on its own vector and words, not on its row or on earlier versions. With int8 profiles
-        the answer has `to_score(query)` candidates, which the caller scores by their full vectors. Profiles on a GPU
-        can be searched by `nearest` and `promising` only.
+        the answer has `to_score(query)` candidates, which the caller scores by their full vectors, and no second phase.
+        Profiles on a GPU can be searched by `nearest` and `promising` only.
         """
-        limit, exact = query.limit, query.field == LEXICAL or isinstance(self._dense, Dense)
-        if not exact:
-            limit = to_score(query)
+        exact = query.field == LEXICAL or isinstance(self._dense, Dense)
+        limit = to_rank(query) if exact else to_score(query)
         count = len(self.rows)
         by_profile = None
         if query.field != LEXICAL:
@@ -98,14 +106,32 @@ class PaperCopy:
             for row, cosine, words in zip(chosen.tolist(), profile.tolist(), lexical[chosen].tolist(), strict=True)
         ]
         best = sorted(found)[:limit]
+        again = self._ranked_again(query, best[:DEPTH])
+        best = [*(best[one.first_rank - 1] for one in again), *best[len(again) :]]
+        if exact:
+            best = best[: query.limit]
+        seconds = [*again, *[None] * len(best)]
         matched = [NO_TERMS] * len(best)
         if query.lexical and query.matched_terms:
             rows = np.array([row for _, _, row, _, _ in best], dtype=np.int64)
             matched = self.postings.matched(query.lexical, rows, query.matched_terms)
         return [
-            Ranked(self.rows.id(row), -score, cosine, words, terms)
-            for (score, _, row, cosine, words), terms in zip(best, matched, strict=True)
+            Ranked(self.rows.id(row), -score, cosine, words, terms, second)
+            for (score, _, row, cosine, words), terms, second in zip(best, matched, seconds, strict=False)
         ]
+
+    def _ranked_again(self, query: Nearest, best: Sequence[tuple[float, str, int, float, float]]) -> list[SecondScore]:
+        """The best papers in the order of the second phase; empty without one."""
+        if query.second is None or not best:
+            return []
+        assert query.lexical
+        assert self._second is not None
+        assert isinstance(self._dense, Dense)
+        score, keys, rows, cosine, words = zip(*best, strict=True)
+        scores = -np.array(score), np.array(cosine), np.array(words)
+        chosen = np.array(rows, dtype=np.int64)
+        candidates = self._second.candidates(chosen, scores, query.lexical.terms, self._dense, self.postings)
+        return query.second.ranked(query.lexical.mean_length, candidates, keys)
 
     def nearest(self, query: Nearest, limit: int) -> list[tuple[UUID, float]] | None:
         """The nearest profiles on a GPU; None when it cannot answer the query."""

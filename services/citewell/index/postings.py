@@ -184,6 +184,25 @@ class Postings:
         rows, numbers, counts = (np.concatenate(each) for each in zip(*found, strict=True))
         return rows, numbers, counts
 
+    def counts_of(self, terms: NDArray[np.uint32], rows: Rows) -> tuple[Rows, NDArray[np.int64], NDArray[np.float64]]:
+        """The entries of these distinct rows for these terms, by position in `rows`, then by number of the term."""
+        numbers = np.full(len(self._segment) + 1, _DEAD)
+        inside = rows < len(self._segment)
+        numbers[rows[inside]] = np.flatnonzero(inside)
+        numbers[-1] = _DEAD  # the row of dead documents
+        found = []
+        for segment in self._live():
+            owner = numbers[segment.rows]
+            for number, place in _lists(segment, terms):
+                owners = owner[segment.documents[place]]
+                chosen = np.flatnonzero(owners != _DEAD)
+                found.append((owners[chosen], np.full(len(chosen), number), segment.counts[place][chosen]))
+        if not found:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        owners, terms_of, counts = (np.concatenate(each) for each in zip(*found, strict=True))
+        order = np.lexsort((terms_of, owners))
+        return owners[order], terms_of[order], counts[order].astype(np.float64)
+
     def matched(self, query: LexicalQuery, rows: Rows, limit: int) -> list[Terms]:
         """For each of these rows, the terms with the largest shares of its lexical score, and these shares."""
         numbers = np.full(len(self._segment) + 1, _DEAD)

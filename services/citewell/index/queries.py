@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from citewell.index.points import NO_VECTOR, PROFILE, SpanPoint, Vector
+from citewell.index.second_phase_model import SecondPhaseModel, SecondScore
 from citewell.index.views import View
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms
 from citewell.scholarly.papers import Paper, SearchFilter
+from citewell.scholarly.second_phase import SecondPhaseQuery
 
 EVERYTHING = SearchFilter()
 DEFAULT_SPANS = 50
@@ -28,6 +30,8 @@ class Search:
     index_view: str = ""
     model_hash: str = ""
     exact: bool = False
+    second: SecondPhaseQuery | None = None
+    """For HYBRID: rank the best candidates again, where the index has a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class FoundPaper:
     profile_score: float = 0.0
     lexical_score: float = 0.0
     matched: Terms = NO_TERMS
+    second: SecondScore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class Found:
     view: str
     engine: str
     exact: bool
+    second: SecondPhaseModel | None = None
+    """The model that ranked the best of them again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

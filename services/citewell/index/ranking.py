@@ -47,8 +47,8 @@ async def _untied(points: Points, query: Nearest) -> list[Hit]:
 
 def _is_cut(query: Nearest, hits: Sequence[Hit], size: int) -> bool:
     """Whether the last of `size` hits has the score of the last one within the limit."""
-    return len(hits) >= size and hits[query.limit - 1].score == hits[-1].score
+    return len(hits) >= size and hits[query.limit - 1].order == hits[-1].order
 
 
 def _best(query: Nearest, hits: Sequence[Hit]) -> list[Hit]:
-    return sorted(hits, key=lambda hit: (-hit.score, hit.point.key))[: query.limit]
+    return sorted(hits, key=lambda hit: (*hit.order, hit.point.key))[: query.limit]

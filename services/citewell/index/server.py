@@ -23,6 +23,7 @@ from citewell.index.messages import (
     span_search_from_message,
 )
 from citewell.index.points import SCHEMA_VERSION
+from citewell.index.second_phase_model import configured_model
 from citewell.index.settings import IndexSettings
 from citewell.index.store import Kind
 from citewell.index.stores import configured_store
@@ -43,7 +44,13 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
 
     def __init__(self, settings: IndexSettings) -> None:
         self._store = configured_store(settings)
-        self._index = Index(self._store, search_threads=settings.search_threads, feed_seconds=settings.feed_seconds)
+        self._second_phase = configured_model(settings.second_phase)
+        self._index = Index(
+            self._store,
+            search_threads=settings.search_threads,
+            feed_seconds=settings.feed_seconds,
+            second_phase=self._second_phase,
+        )
         self._open = asyncio.Event()
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -74,11 +81,13 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
     async def Search(self, request: pb.SearchRequest, context: Any) -> pb.SearchResponse:
         index = await self._opened()
         found = await index.search(search_from_message(request))
+        groups = found.second.groups if found.second else ()
         return pb.SearchResponse(
-            papers=[found_to_message(paper, rank, request.view) for rank, paper in enumerate(found.papers, 1)],
+            papers=[found_to_message(paper, rank, request.view, groups) for rank, paper in enumerate(found.papers, 1)],
             exact=found.exact,
             index_view=found.view,
             engine=found.engine,
+            second_phase_hash=found.second.hash if found.second else "",
         )
 
     async def SearchEvidence(self, request: pb.SearchEvidenceRequest, context: Any) -> pb.SearchEvidenceResponse:
@@ -168,6 +177,7 @@ class IndexServer(index_pb2_grpc.IndexServiceServicer):
             version=__version__,
             engine=self._store.engine,
             schema_version=SCHEMA_VERSION,
+            second_phase_hash=self._second_phase.hash if self._second_phase else "",
             views=[
                 pb.IndexView(
                     name=view.name,

@@ -60,6 +60,9 @@ class IndexSettings(ServiceSettings):
     words_on_disk: bool = False
     """Keep the papers' words in files of the folder instead of in memory; the operating system caches what is searched.
     The files have no name and vanish with the process."""
+    second_phase: str = "packaged"
+    """Model that ranks the best 1,000 candidates of a HYBRID search again: packaged = the one in the package, the path
+    of a file that `citewell train second-phase` wrote, or none = the order of the first phase."""
     search_threads: int = Field(2, ge=1, le=256)
     """How many searches run side by side in memory. Each may use a second thread for its cosines."""
     feed_seconds: float = Field(0.0, ge=0)

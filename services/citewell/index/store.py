@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Protocol
 from uuid import UUID
 
 from citewell.index.filters import Condition
 from citewell.index.points import Point, Sparse, Vector
+from citewell.index.second_phase_model import SecondPhase, SecondScore
 from citewell.index.views import Registry, View
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms
 
@@ -39,6 +41,8 @@ class Nearest:
     """The most matched terms that a hit names."""
     payload: tuple[str, ...] = ()
     """The payload fields to return; empty = all but the bags of words."""
+    second: SecondPhase | None = None
+    """For HYBRID: ranks the best candidates again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +57,13 @@ class Hit:
     """The lexical score, before it is weighted."""
     matched: Terms = NO_TERMS
     """The matched terms with the largest shares of the lexical score, and these shares."""
+    second: SecondScore | None = None
+    """What the second phase says, if it ranked the point."""
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What a ranking goes by, the smallest first: those that the second phase ranked, by its score; then others."""
+        return (-self.second.score if self.second else inf), -self.score
 
 
 @dataclass(frozen=True, slots=True, eq=False)

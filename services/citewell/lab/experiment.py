@@ -14,10 +14,10 @@ from citewell.lab import chosen
 from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
-from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
+from citewell.lab.lexical import LexicalProfile, Lexicon
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
-from citewell.lab.systems import Fusion, Profiler, System
+from citewell.lab.systems import Fusion, Profiler
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
@@ -164,14 +164,3 @@ def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnPr
 def source_of(encoder: GraphEncoder) -> str:
     """The description of an encoder's vectors in reports."""
     return f"{encoder.model_id} ({encoder.model_hash}, at most {encoder.max_tokens} tokens)"
-
-
-SYSTEMS: dict[str, Callable[[Experiment], System]] = {
-    "profiler": lambda experiment: experiment.profiler,
-    "content": lambda experiment: experiment.content,
-    "bm25": lambda experiment: PlainBm25("bm25", experiment.data, None),
-    "bm25-contexts": lambda experiment: PlainBm25("bm25-contexts", experiment.data, experiment.known),
-    "lexical-profile": lambda experiment: experiment.lexical_profile(),
-    "hybrid": lambda experiment: experiment.hybrid,
-}
-"""The systems a report compares, by name."""

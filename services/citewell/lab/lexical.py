@@ -50,6 +50,10 @@ class Lexicon:
         matrix.sum_duplicates()
         return matrix
 
+    def column(self, term: int) -> int:
+        """The column of a term that occurs in the data set."""
+        return self._columns[term]
+
     def query_terms(self, queries: Rows, weights: TermWeights) -> Matrix:
         """One row a query: the weight of every word."""
         rows, columns, values = [], [], []
@@ -104,6 +108,33 @@ class LexicalProfile:
         self._idf = np.log(1 + (papers - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
         self._weights = self._weigh(self._counts).T.tocsr()
 
+    @property
+    def mean_length(self) -> float:
+        """Of a bag of words."""
+        return self._mean_length
+
+    @property
+    def idf(self) -> NDArray[np.float32]:
+        """By column of the lexicon."""
+        idf: NDArray[np.float32] = self._idf
+        return idf
+
+    def counts(self, papers: Rows) -> Matrix:
+        """The bags of words of these papers."""
+        return self._counts[papers]
+
+    def counts_without(self, citing: int) -> tuple[Rows, Matrix]:
+        """The papers that a paper cites, and their bags without what it says of them."""
+        its = self._known.contexts_of_paper(citing)
+        own = self._known.contexts[its][self._distinct[its]]
+        cited, position = np.unique(self._data.contexts.cited[own], return_inverse=True)
+        others = self._counts[cited] - self._fields.contexts * (
+            _incidence(position, len(cited)) @ self._lexicon.contexts[own]
+        )
+        others.data[others.data < 1e-6] = 0  # remove rounding errors of words that only this paper uses
+        others.eliminate_zeros()
+        return cited.astype(np.int64), others.tocsr()
+
     def _weigh(self, counts: Matrix) -> Matrix:
         """The BM25 weight of every word of some bags of words."""
         rules = LexicalQuery(NO_TERMS, 1.0, self._bm25.k1, self._bm25.b, self._mean_length)
@@ -118,13 +149,7 @@ class LexicalProfile:
         terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
         scores: Vectors = (terms @ self._weights).toarray()
         for citing, rows in by_citing_paper(self._data, queries, self._known):
-            its = self._known.contexts_of_paper(citing)
-            own = self._known.contexts[its][self._distinct[its]]
-            cited, position = np.unique(self._data.contexts.cited[own], return_inverse=True)
-            added = _incidence(position, len(cited)) @ self._lexicon.contexts[own]
-            others = self._counts[cited] - self._fields.contexts * added
-            others.data[others.data < 1e-6] = 0  # remove rounding errors of words that only this paper uses
-            others.eliminate_zeros()
+            cited, others = self.counts_without(citing)
             scores[np.ix_(rows, cited)] = (terms[rows] @ self._weigh(others).T).toarray()
         return scores
 

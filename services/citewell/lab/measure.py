@@ -13,13 +13,14 @@ import numpy as np
 from citewell.lab import chosen
 from citewell.lab.beyond import VARIANTS
 from citewell.lab.breakdowns import SHOWN, TOP, breakdowns, fairness_by_in_degree, fairness_by_year
-from citewell.lab.experiment import SYSTEMS, Encoding, Experiment, OnProgress, prepare
+from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
 from citewell.lab.mentions import FOUND_LABELS, mentions
 from citewell.lab.metrics import METRICS, Ranks, compare, estimate, means
 from citewell.lab.protocol import Mode, counts
 from citewell.lab.retrieval import Ranking, search
 from citewell.lab.sweeps import Landscape, sweep
 from citewell.lab.systems import System
+from citewell.lab.systems_by_name import SYSTEMS
 
 SEED = 2026
 VALIDATION_QUERIES = 1_000

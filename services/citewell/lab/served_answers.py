@@ -44,6 +44,9 @@ SHOWN = 100
 SAME_SCORE = 2e-3
 """Closer retrieval scores count as equal: the service encodes the query itself, in the precision of its CPU, and its
 vector differs by about a thousandth from the one in the lab's cache."""
+SAME_SECOND_SCORE = 0.2
+"""The same for scores of the second phase. Their features are divided by their deviation over the list, of which a
+thousandth in a cosine is some hundredths."""
 _CHUNK, _CHUNK_BYTES = 256, 8 << 20
 _SECONDS = 120.0
 _COUNTED = 0.9
@@ -76,6 +79,8 @@ class Answers:
     seconds: NDArray[np.float64]
     degraded: Counter[str] = field(default_factory=Counter)
     """The number of answers degraded for each reason; empty if there were none."""
+    second_phase: str = ""
+    """Hash of the second phase's model that ranked the answers; empty = none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Agreement:
     identical: int
     """Queries with the same papers in the same order."""
     equivalent: int
-    """Queries with the same order, except for papers whose scores are equal (`SAME_SCORE`)."""
+    """Queries with the same order, except for papers whose scores are equal (`SAME_SCORE`, `SAME_SECOND_SCORE`)."""
     largest: float
     """The largest difference between the lab scores of the two papers at one rank, over all queries."""
 
@@ -209,6 +214,7 @@ async def ask(
     papers, retrieved = (np.full((len(queries), SHOWN), -1, np.int32) for _ in range(2))
     seconds = np.zeros(len(queries))
     degraded: Counter[str] = Counter()
+    models: set[str] = set()
     done = 0
     async with open_channel(recommender) as channel:
         stub = RecommenderServiceStub(channel)
@@ -225,6 +231,7 @@ async def ask(
             papers[number, : len(items)] = [row for _, row in items]
             retrieved[number, : len(items)] = [row for _, row in sorted(items)]
             degraded.update({each.reason for each in answer.degraded})
+            models.add(answer.snapshot.second_phase_hash)
             done += 1
             on_progress("queries asked", done, len(queries))
 
@@ -232,9 +239,11 @@ async def ask(
             for number, query in enumerate(queries.tolist()):
                 group.create_task(one(number, query))
     verify_rankings(experiment.data, replace(experiment.task, queries=queries), papers)
+    if len(models) > 1:
+        raise ValueError(f"the answers come from different second phases: {sorted(models)}")
     found = papers == experiment.data.contexts.cited[queries][:, None]
     gold = np.where(found.any(axis=1), found.argmax(axis=1) + 1, 0).astype(np.int64)
-    return Answers(queries, papers, retrieved, gold, seconds, degraded)
+    return Answers(queries, papers, retrieved, gold, seconds, degraded, "".join(models))
 
 
 async def time_defaults(
@@ -288,6 +297,7 @@ def agreement(experiment: Experiment, system: System, answers: Answers) -> Agree
     if experiment.task.mode is Mode.TRANSDUCTIVE:
         raise ValueError("services always answer with papers older than the query: name an inductive mode")
     task = replace(experiment.task, queries=answers.queries)
+    same_score = SAME_SECOND_SCORE if answers.second_phase else SAME_SCORE
     # Twice as deep, so that papers just beyond the last item have a score to compare.
     lab = search(system, experiment.data, task, 2 * SHOWN, experiment.order)
     identical = equivalent = 0
@@ -302,13 +312,15 @@ def agreement(experiment: Experiment, system: System, answers: Answers) -> Agree
             for paper, score in zip(theirs, scores[: len(theirs)], strict=True)
         ]
         difference = max(apart, default=np.inf)
-        equivalent += same or difference < SAME_SCORE
+        equivalent += same or difference < same_score
         largest = max(largest, 0.0 if same else difference)
     return Agreement(len(answers.queries), identical, equivalent, largest)
 
 
 def _retrieval_rank(item: pb.Item) -> int:
-    return next((stage.rank for stage in item.stages if stage.stage == "retrieval"), item.rank)
+    """The rank before the reranker."""
+    ranks = [stage.rank for stage in item.stages if stage.stage != "rerank"]
+    return ranks[-1] if ranks else item.rank
 
 
 async def _call(method: Any, request: Any) -> Any:

@@ -22,6 +22,9 @@ from citewell.lab.everyday import everyday_sentences, with_everyday
 from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import profile_table
 from citewell.lab.retrieval import BLOCK, IdOrder
+from citewell.lab.second_phase.system import ABOVE
+from citewell.lab.systems import System
+from citewell.lab.systems_by_name import SYSTEMS
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.encoder import TextEncoder
 from citewell.profiler.profiles import normalised
@@ -42,6 +45,8 @@ class Judged:
     """[queries, k]: the reranker's scores."""
     unrelated: np.ndarray
     """Whether no paper can answer a query."""
+    second: Floats | None = None
+    """[queries, k]: the scores of the second phase, if that made the lists. Those of `lists` are of the first."""
 
     def items(self, depth: int, *, reranked: bool) -> Items:
         """The features of the first `depth` candidates of every query, as the recommender computes them."""
@@ -62,11 +67,13 @@ class Judged:
         if reranked:
             score = sigmoid(float(self.logits[query, at]))
             rank = 1 + int((self.logits[query] > self.logits[query, at]).sum())
-        return Signals(total, profile, (total - profile) / chosen.LEXICAL, score, rank)
+        second = None if self.second is None else float(self.second[query, at])
+        return Signals(total, profile, (total - profile) / chosen.LEXICAL, score, rank, second)
 
     def cut(self, depth: int) -> Judged:
         """The same with shorter lists, as if only that many candidates had been reranked."""
-        return Judged(self.lists.cut(depth), self.profile[:, :depth], self.logits[:, :depth], self.unrelated)
+        second = None if self.second is None else self.second[:, :depth]
+        return Judged(self.lists.cut(depth), self.profile[:, :depth], self.logits[:, :depth], self.unrelated, second)
 
 
 def with_everyday_draft(experiment: Experiment, encoder: TextEncoder) -> tuple[Experiment, Rows]:
@@ -93,16 +100,16 @@ def judge(
     model: ExportedModel,
     cache: Path,
     on_progress: OnProgress,
+    system: str = "hybrid",
 ) -> Judged:
-    """HYBRID's first `depth` candidates of the queries and the everyday sentences, read by the reranker."""
+    """The system's first `depth` candidates of the queries and the everyday sentences, read by the reranker."""
     asked = np.concatenate([queries, everyday])
-    lists = candidate_lists(experiment.hybrid, experiment, asked, depth, on_progress)
-    profile = np.zeros(lists.scores.shape, np.float32)
-    profiler = experiment.mapped_profiler
-    for start in range(0, len(asked), BLOCK):
-        block = slice(start, start + BLOCK)
-        scores = profiler.scores(asked[block])
-        profile[block] = np.take_along_axis(scores, np.maximum(lists.papers[block], 0), axis=1)
+    lists = candidate_lists(SYSTEMS[system](experiment), experiment, asked, depth, on_progress)
+    profile = _scores(experiment.mapped_profiler, asked, lists)
+    second = None
+    if system == "second-phase":
+        second = lists.scores - np.float32(ABOVE)
+        lists = replace(lists, scores=_scores(experiment.hybrid, asked, lists))
     settings = model.settings
     texts = pair_texts(experiment, settings.mentions if settings.budget.mentions else 0)
     pairs = PairBatches(lists, texts, model.tokenizer(), settings.decay)
@@ -116,4 +123,14 @@ def judge(
         unanswerable=True,
     )["davinci"]
     unrelated = np.arange(len(asked)) >= len(queries)
-    return Judged(lists, profile, scored.logit, unrelated)
+    return Judged(lists, profile, scored.logit, unrelated, second)
+
+
+def _scores(system: System, asked: Rows, lists: CandidateLists) -> Floats:
+    """The system's scores of the papers in some lists."""
+    found = np.zeros(lists.papers.shape, np.float32)
+    for start in range(0, len(asked), BLOCK):
+        block = slice(start, start + BLOCK)
+        papers = np.maximum(lists.papers[block], 0)
+        found[block] = np.take_along_axis(system.scores(asked[block]), papers, axis=1)
+    return found

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from citewell.scholarly.contexts import TARGET
 from citewell.scholarly.lexical import Terms
+from citewell.scholarly.second_phase import PARTS
 from citewell.scholarly.words import LEXICON, count_terms, term_id, words
 
 Ids = NDArray[np.uint32]
@@ -189,6 +190,25 @@ def query_terms(context: str, title: str, abstract: str, weights: TermWeights) -
     for part, weight in ((title, weights.title), (abstract, weights.abstract)):
         for term, count in count_terms(part).items() if weight else ():
             found[term] += weight * count
+    return dict(found)
+
+
+_REACHES = (1.5, 5.0, 15.0)
+"""How far the parts "nearest", "near" and "wide" of a query reach from the marker."""
+
+
+def query_parts(context: str, title: str) -> dict[int, NDArray[np.float64]]:
+    """For each term of a query, its weight in each of `second_phase.PARTS`, before it is multiplied by the idf."""
+    found: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(len(PARTS)))
+    text = words(context)
+    if text:
+        target = text.index(TARGET.lower())
+        for at, word in enumerate(text):
+            if at != target:
+                distance = abs(at - target)
+                found[term_id(word)] += [*(math.exp(-distance / reach) for reach in _REACHES), 1.0, 0.0]
+    for term, count in count_terms(title).items():
+        found[term][-1] += count
     return dict(found)
 
 

@@ -14,7 +14,7 @@ from citewell.profiler.ledger.encoding import Encoders
 from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import QueryWeights, query_vector
 from citewell.profiler.query_map import QueryMap
-from citewell.profiler.query_words import WordWeights, weigh_words
+from citewell.profiler.query_words import WordWeights, weigh_parts, weigh_words
 from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
@@ -23,6 +23,7 @@ from citewell.scholarly.contexts import normalise
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery
 from citewell.scholarly.queries import Query
+from citewell.scholarly.second_phase import SecondPhaseQuery
 from citewell.scholarly.words import LEXICON
 from citewell.types.messages import (
     date_from_message,
@@ -30,6 +31,7 @@ from citewell.types.messages import (
     lexical_query_to_message,
     position_to_message,
     query_from_message,
+    second_phase_query_to_message,
     terms_to_message,
 )
 from citewell.types.v1 import paper_pb2
@@ -38,6 +40,8 @@ from citewell.types.v1 import paper_pb2
 MAX_SCORED = 12_000
 MAX_CITING = 100
 MAX_MATCHED_TERMS = 50
+
+NO_VECTOR = np.empty(0, np.float32)
 
 AS_OF_LIMITS = (
     "As-of goes by the citing paper's date: later revisions of a citing or cited text are not undone, and the encoder "
@@ -167,9 +171,12 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         vectors = encoder.encode([text for text in (context, paper) if text])
         of_context = vectors[0] if context else None
         of_paper = vectors[-1] if paper else None
-        lexical = None
+        words, second = None, None
         if view.words:  # points of views made before schema 0002 hold no words
-            lexical = lexical_query_to_message(weigh_words(query, self._words, statistics))
+            words = weigh_words(query, self._words, statistics)
+        if words and of_context is not None and not as_of.known:
+            parts = weigh_parts(query, words.terms.ids, statistics)
+            second = SecondPhaseQuery(of_context, of_paper if of_paper is not None else NO_VECTOR, parts)
         query_map = self._map_for(encoder)
         return profile_query_pb2.EmbedQueryResponse(
             query_vector=query_vector(of_context, of_paper, self._weights).tolist(),
@@ -181,10 +188,11 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             view=view.name,
             epoch=view.epoch,
             view_incomplete=incomplete,
-            lexical=lexical,
+            lexical=lexical_query_to_message(words) if words else None,
             statistics=statistics.version,
             hybrid_vector=query_map.vector(of_context, of_paper).tolist() if query_map else (),
             query_map=query_map.digest if query_map else "",
+            second_phase=second_phase_query_to_message(second) if second else None,
         )
 
     def _encoder(self) -> GraphEncoder:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citewell.profiler.ledger.statistics import Statistics
-from citewell.profiler.lexical import CHOSEN_BM25, CHOSEN_TERMS, CHOSEN_WEIGHT, Bm25, TermWeights, query_terms
+from citewell.profiler.lexical import (
+    CHOSEN_BM25,
+    CHOSEN_TERMS,
+    CHOSEN_WEIGHT,
+    Bm25,
+    TermWeights,
+    query_parts,
+    query_terms,
+)
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.lexical import LexicalQuery, Terms
 from citewell.scholarly.limits import MAX_QUERY_TERMS
 from citewell.scholarly.queries import Query
+from citewell.scholarly.second_phase import PARTS
 
 CHOSEN_ALONE = TermWeights(title=1.0, abstract=0.5)
 """For drafts without a context. On acl's validation drafts MRR is 22.3; with 0.2 it is 20.7, with 1.0 it is 22.7 and
@@ -45,3 +56,21 @@ def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> L
     weighty = values.astype(np.float32) > 0  # too far from the marker, a word may weigh nothing
     terms = Terms(ids[weighty], values[weighty].astype(np.float32)).largest(MAX_QUERY_TERMS)
     return LexicalQuery(terms, weights.weight, weights.bm25.k1, weights.bm25.b, statistics.mean_length)
+
+
+def weigh_parts(query: Query, ids: NDArray[np.uint32], statistics: Statistics) -> NDArray[np.float32]:
+    """[parts, terms]: what each part of the query says of these terms. Over all words of the query a row sums to 1."""
+    found = query_parts(normalise(query.context), normalise(query.title))
+    everything = np.array(sorted(found), np.uint32)
+    return part_weights(found, dict(zip(everything.tolist(), statistics.idf(everything).tolist(), strict=True)), ids)
+
+
+def part_weights(
+    found: Mapping[int, NDArray[np.float64]], idf: Mapping[int, float], ids: NDArray[np.uint32]
+) -> NDArray[np.float32]:
+    """The parts' weights of all terms of a query, times their idf, divided by the sum: the columns of `ids`."""
+    weighed = {term: weights * idf[term] for term, weights in found.items()}
+    nothing = np.zeros(len(PARTS))
+    totals = np.maximum(sum(weighed.values(), nothing), 1e-9)
+    columns = [weighed.get(term, nothing) / totals for term in ids.tolist()]
+    return np.array(columns, np.float32).reshape(len(ids), len(PARTS)).T

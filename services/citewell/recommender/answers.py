@@ -39,7 +39,7 @@ class Degradation:
 
 @dataclass(frozen=True, slots=True)
 class StageScore:
-    """One stage's opinion: "retrieval" or "rerank"."""
+    """One stage's opinion: "retrieval", "second_phase" or "rerank"."""
 
     stage: str
     rank: int
@@ -89,6 +89,8 @@ class Item:
     confidence: float | None = None
     parts: Parts | None = None
     words: tuple[MatchedWord, ...] = ()
+    contributions: tuple[tuple[str, float], ...] = ()
+    """What the groups of features add to the score of the second phase, the largest first."""
 
     @property
     def score(self) -> float:
@@ -107,6 +109,7 @@ class Snapshot:
     index_view: str
     exact: bool
     statistics: str = ""
+    second_phase_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)

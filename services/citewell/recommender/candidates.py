@@ -56,6 +56,8 @@ class Found:
     exact: bool
     scores: Mapping[str, ProfileScore] = field(default_factory=dict)
     """Profile scores where the strategy needed them."""
+    second_phase_hash: str = ""
+    """Of the model that ranked the candidates again; empty = none did."""
 
 
 class CandidateSearch:
@@ -76,7 +78,7 @@ class CandidateSearch:
         call = search_call(run, embedding, limit, full)
         if run.options.as_of is not AsOf.KNOWLEDGE:
             (found,) = await self._search(run, [call])
-            return Found(_candidates(found.hits), found.view, found.exact)
+            return Found(_candidates(found.hits), found.view, found.exact, second_phase_hash=found.second_phase_hash)
         searches = await self._search(run, _for_knowledge(run, call))
         return await self._scored(run, embedding, _papers(searches), searches)
 
@@ -190,6 +192,8 @@ def search_call(run: Run, embedding: Embedding, limit: int, full: bool) -> Searc
         run.options.exact,
         embedding.view,
         embedding.model_hash,
+        # GLOBAL and answers as of a date rank by the profiler's scores, so their searches need no second phase.
+        embedding.second if run.options.strategy is Strategy.HYBRID and not known_on(run).known else None,
     )
 
 
@@ -253,6 +257,6 @@ def _papers(searches: Sequence[Hits]) -> dict[str, Paper]:
 
 def _candidates(hits: Sequence[Hit]) -> tuple[Candidate, ...]:
     return tuple(
-        Candidate(hit.paper, rank, hit.score, hit.profile_score, hit.lexical_score, hit.matched)
+        Candidate(hit.paper, rank, hit.score, hit.profile_score, hit.lexical_score, hit.matched, second=hit.second)
         for rank, hit in enumerate(hits, 1)
     )

@@ -15,10 +15,11 @@ from typing import Any
 from citewell.scholarly.queries import Strategy
 
 VERSION = 1
-FEATURES = ("retrieval", "profile", "lexical", "rerank", "margin", "log_rank")
-"""retrieval: the retrieval score; profile, lexical: its cosine and its lexical score before weighting; rerank: log-odds
-of the reranker's score; margin: the last stage's score less the best other one (log-odds where reranked); log_rank: the
-logarithm of the last stage's rank."""
+FEATURES = ("retrieval", "profile", "lexical", "second", "second_margin", "rerank", "margin", "log_rank")
+"""retrieval: the retrieval score; profile, lexical: its cosine and its lexical score before weighting; second,
+second_margin: the score of the second phase, and that score less the best other one, 0 where it did not rank; rerank:
+log-odds of the reranker's score; margin: the retrieval score, or the log-odds where reranked, less the best other one;
+log_rank: the logarithm of the last stage's rank."""
 
 _CLOSEST = 1e-7
 
@@ -38,6 +39,13 @@ class Table:
     features: tuple[str, ...]
     weights: tuple[float, ...]
     bias: float
+    second_phase: str = ""
+    """Hash of the second phase's model; empty = for every order of candidates that no other table is for."""
+
+    @property
+    def kind(self) -> tuple[Strategy, str, str, str]:
+        """The answers that the table counts for."""
+        return self.strategy, self.encoder, self.reranker, self.second_phase
 
     def confidence(self, values: Mapping[str, float]) -> float:
         """A probability."""
@@ -51,16 +59,17 @@ class Calibration:
 
     tables: tuple[Table, ...] = ()
 
-    def table(self, strategy: Strategy, encoder: str, reranker: str) -> Table | None:
+    def table(self, strategy: Strategy, encoder: str, reranker: str, second_phase: str = "") -> Table | None:
         """The table for answers of this kind, if there is one.
 
         `reranker` names the model, then what computes it ("3f2a…-bf16"). Runtimes agree to a thousandth, so a table
         for the model serves all of them; a table may also name one.
         """
         model, _, _ = reranker.partition("-")
-        for named in (reranker, model):
-            for table in self.tables:
-                if (table.strategy, table.encoder, table.reranker) == (strategy, encoder, named):
+        kinds = {table.kind: table for table in self.tables}
+        for order in (second_phase, ""):
+            for named in (reranker, model):
+                if table := kinds.get((strategy, encoder, named, order)):
                     return table
         return None
 
@@ -82,10 +91,12 @@ def read_calibration(text: str) -> Calibration:
     if not isinstance(told, dict) or told.get("version") != VERSION or not isinstance(told.get("tables"), list):
         raise BadCalibration(f'it must be an object with "version": {VERSION} and a list "tables"')
     tables = tuple(_table(number, table) for number, table in enumerate(told["tables"]))
-    keys = [(table.strategy, table.encoder, table.reranker) for table in tables]
+    keys = [table.kind for table in tables]
     for number, key in enumerate(keys):
         if key in keys[:number]:
-            raise BadCalibration(f"tables[{number}] repeats the strategy, encoder and reranker of another")
+            raise BadCalibration(
+                f"tables[{number}] repeats the strategy, encoder, reranker and second phase of another"
+            )
     return Calibration(tables)
 
 
@@ -99,6 +110,7 @@ def _table(number: int, told: Any) -> Table:
             tuple(told["features"]),
             tuple(map(float, told["weights"])),
             float(told["bias"]),
+            str(told.get("second_phase", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadCalibration(f"{where}: {type(error).__name__} {error}") from None
@@ -126,6 +138,8 @@ class Signals:
     """The reranker's score; None where it did not read the paper."""
     rank: int
     """In the last stage that ranked the paper, 1-indexed."""
+    second: float | None = None
+    """The score of the second phase, if it ranked the paper."""
 
 
 def features(signals: Mapping[str, Signals]) -> dict[str, dict[str, float]]:
@@ -135,15 +149,17 @@ def features(signals: Mapping[str, Signals]) -> dict[str, dict[str, float]]:
     last = {
         paper_id: each.retrieval if each.rerank is None else _log_odds(each.rerank) for paper_id, each in told.items()
     }
-    best, *others = [*sorted(last.values(), reverse=True), 0.0]
-    second = others[0] if len(told) > 1 else best
+    margins = _margins(last)
+    second_margins = _margins({paper_id: each.second or 0.0 for paper_id, each in told.items()})
     return {
         paper_id: {
             "retrieval": each.retrieval,
             "profile": each.profile,
             "lexical": each.lexical,
+            "second": each.second or 0.0,
+            "second_margin": second_margins[paper_id],
             "rerank": last[paper_id] if each.rerank is not None else 0.0,
-            "margin": last[paper_id] - (second if last[paper_id] == best else best),
+            "margin": margins[paper_id],
             "log_rank": math.log(each.rank),
         }
         for paper_id, each in told.items()
@@ -151,14 +167,26 @@ def features(signals: Mapping[str, Signals]) -> dict[str, dict[str, float]]:
 
 
 def confidences(
-    calibration: Calibration, strategy: Strategy, encoder: str, reranker: str, signals: Mapping[str, Signals]
+    calibration: Calibration,
+    strategy: Strategy,
+    encoder: str,
+    reranker: str,
+    signals: Mapping[str, Signals],
+    second_phase: str = "",
 ) -> dict[str, float] | None:
     """The confidence of every paper that `features` knows, or None where nothing was calibrated for such an answer."""
     reranked = any(each.rerank is not None for each in signals.values())
-    table = calibration.table(strategy, encoder, reranker if reranked else "")
+    table = calibration.table(strategy, encoder, reranker if reranked else "", second_phase)
     if table is None:
         return None
     return {paper_id: table.confidence(values) for paper_id, values in features(signals).items()}
+
+
+def _margins(scores: Mapping[str, float]) -> dict[str, float]:
+    """Each score less the best other one; 0 for a single score."""
+    best, *others = [*sorted(scores.values(), reverse=True), 0.0]
+    second = others[0] if len(scores) > 1 else best
+    return {paper_id: score - (second if score == best else best) for paper_id, score in scores.items()}
 
 
 def _log_odds(score: float) -> float:

@@ -18,6 +18,7 @@ from citewell.recommender.ports import (
     Hit,
     Hits,
     SearchCall,
+    SecondPhase,
     SpanCall,
     Spans,
     Vector,
@@ -31,6 +32,7 @@ from citewell.types.messages import (
     filter_to_message,
     lexical_query_to_message,
     paper_from_message,
+    second_phase_query_to_message,
     terms_from_message,
     terms_to_message,
 )
@@ -67,6 +69,8 @@ class IndexClient:
         if call.field is Field.HYBRID and call.lexical is not None:
             request.lexical.CopyFrom(lexical_query_to_message(call.lexical))
             request.matched_terms = MATCHED_TERMS
+            if call.second is not None:
+                request.second_phase.CopyFrom(second_phase_query_to_message(call.second))
         answer: messages.SearchResponse = await invoke(
             self._stub.Search, request, "search", at_most=seconds, wait_for_ready=True
         )
@@ -77,10 +81,11 @@ class IndexClient:
                 found.profile_score if call.field is Field.HYBRID else found.score,
                 found.lexical_score,
                 terms_from_message(found.matched),
+                _second_phase(found.second_phase) if found.HasField("second_phase") else None,
             )
             for found in answer.papers
         )
-        return Hits(hits, answer.exact, answer.index_view)
+        return Hits(hits, answer.exact, answer.index_view, answer.second_phase_hash)
 
     async def get(self, paper_ids: Sequence[str], full: bool, seconds: float) -> Mapping[str, Paper]:
         """Those of the papers that can be answers."""
@@ -140,6 +145,11 @@ class IndexClient:
             self._stub.SearchSpans, request, "search", at_most=seconds, wait_for_ready=True
         )
         return Spans(tuple(map(_found_span, answer.spans)), answer.mean_span_length, answer.index_view)
+
+
+def _second_phase(message: messages.SecondPhaseScore) -> SecondPhase:
+    shares = tuple((share.name, share.value) for share in message.contributions)
+    return SecondPhase(message.score, message.first_rank, shares)
 
 
 def _found_span(message: messages.FoundSpan) -> FoundSpan:

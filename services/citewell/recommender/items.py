@@ -46,7 +46,10 @@ class ItemMaker:
         paper_id = candidate.paper.id
         prior = self._decay**candidate.rank if candidate.rank else 0.0
         opinion = self._ranking.reranking.papers.get(paper_id, Reranked(None, prior))
-        stages = [StageScore("retrieval", candidate.rank, candidate.score)]
+        second = candidate.second
+        stages = [StageScore("retrieval", second.first_rank if second else candidate.rank, candidate.score)]
+        if second:
+            stages.append(StageScore("second_phase", candidate.rank, second.score))
         if opinion.score is not None:
             stages.append(StageScore("rerank", self._ranking.rerank_ranks[paper_id], opinion.score))
         return Item(
@@ -60,6 +63,7 @@ class ItemMaker:
             self._ranking.confidences.get(paper_id),
             self._parts(candidate),
             self._words.matched(candidate.matched, self._lexical, candidate.score),
+            second.contributions if second else (),
         )
 
     def _evidence(self, candidate: Candidate) -> tuple[ShownEvidence, ...]:

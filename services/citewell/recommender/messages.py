@@ -75,6 +75,7 @@ def answer_to_message(answer: Answer, *, full: bool) -> messages.RecommendRespon
             index_view=snapshot.index_view,
             exact=snapshot.exact,
             statistics=snapshot.statistics,
+            second_phase_hash=snapshot.second_phase_hash,
         ),
         degraded=map(degradation_to_message, answer.degraded),
         timings=[messages.StageTiming(stage=stage, seconds=seconds) for stage, seconds in answer.timings],
@@ -97,6 +98,7 @@ def item_to_message(item: Item, *, full: bool) -> messages.Item:
         confidence=item.confidence,
         parts=None if parts is None else _parts_to_message(parts),
         words=[messages.MatchedWord(word=one.word, share=one.share) for one in item.words],
+        contributions=[messages.Contribution(name=name, value=value) for name, value in item.contributions],
     )
 
 

@@ -12,6 +12,7 @@ from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms
 from citewell.scholarly.papers import Paper, SearchFilter
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.queries import Query
+from citewell.scholarly.second_phase import SecondPhaseQuery
 from citewell.scholarly.spans import Span
 
 Vector = Sequence[float]
@@ -44,6 +45,9 @@ class Embedding:
     def for_hybrid(self) -> Embedding:
         """The embedding that HYBRID searches and scores with."""
         return self if self.hybrid is None else replace(self, query=self.hybrid)
+
+    second: SecondPhaseQuery | None = None
+    """The query for the second phase; None where it has no context or was embedded as of a date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,17 @@ class Hit:
     profile_score: float = 0.0
     lexical_score: float = 0.0
     matched: Terms = field(default_factory=lambda: NO_TERMS)
+    second: SecondPhase | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPhase:
+    """What the second phase says of a paper that it ranked."""
+
+    score: float
+    first_rank: int
+    contributions: tuple[tuple[str, float], ...] = ()
+    """What the groups of features add to the score, by name, the largest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,8 @@ class Hits:
     hits: tuple[Hit, ...]
     exact: bool = False
     view: str = ""
+    second_phase_hash: str = ""
+    """Of the model that ranked the best ones again; empty = none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,7 @@ class SearchCall:
     exact: bool = False
     view: str = ""
     model_hash: str = ""
+    second: SecondPhaseQuery | None = None
 
 
 class PaperSearch(Protocol):
@@ -222,6 +240,7 @@ class Candidate:
     matched: Terms = field(default_factory=lambda: NO_TERMS)
     span: Evidence | None = None
     """With EVIDENCE: the span that the paper is cited for."""
+    second: SecondPhase | None = None
 
 
 @dataclass(frozen=True, slots=True)

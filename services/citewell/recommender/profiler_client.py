@@ -17,6 +17,7 @@ from citewell.types.messages import (
     lexical_query_from_message,
     lexical_query_to_message,
     position_from_message,
+    second_phase_query_from_message,
     terms_from_message,
 )
 
@@ -35,6 +36,10 @@ class ProfilerClient:
         answer: messages.EmbedQueryResponse = await invoke(
             self._stub.EmbedQuery, request, "embed", at_most=seconds, wait_for_ready=True
         )
+        lexical = lexical_query_from_message(answer.lexical) if answer.HasField("lexical") else None
+        second = None
+        if lexical is not None and answer.HasField("second_phase"):
+            second = second_phase_query_from_message(answer.second_phase, len(lexical.terms))
         return Embedding(
             query=answer.query_vector,
             context=answer.context_vector,
@@ -44,10 +49,11 @@ class ProfilerClient:
             view_incomplete=answer.view_incomplete,
             searchable=tuple(map(position_from_message, answer.searchable)),
             view=answer.view,
-            lexical=lexical_query_from_message(answer.lexical) if answer.HasField("lexical") else None,
+            lexical=lexical,
             statistics=answer.statistics,
             hybrid=answer.hybrid_vector or None,
             query_map=answer.query_map,
+            second=second,
         )
 
     async def score(self, call: ScoreCall, seconds: float) -> Mapping[str, ProfileScore]:

@@ -119,6 +119,7 @@ class Recommender:
             ranking.found.view,
             ranking.found.exact,
             embedding.statistics,
+            ranking.found.second_phase_hash,
         )
         return Answer(items, snapshot, tuple(run.degraded), tuple(run.timings.items()), _as_of_note(options))
 
@@ -171,7 +172,7 @@ class Recommender:
             contents = group.create_task(self._contents(run, view, [candidate.paper.id for candidate in pool]))
             parts = group.create_task(self._parts(run, embedding, found, pool if explained is None else ()))
         order, ranks = reordered(candidates, reranking.result().papers)
-        confidence = self._confidences(run, embedding, candidates, reranking.result(), ranks)
+        confidence = self._confidences(run, embedding, found, reranking.result(), ranks)
         if contents.result():
             head = diversified(order[: len(pool)], contents.result(), run.options.diversity, run.options.top_k)
             order = list(dict.fromkeys([*head, *order]))
@@ -285,7 +286,7 @@ class Recommender:
         self,
         run: Run,
         embedding: Embedding,
-        candidates: Sequence[Candidate],
+        found: Found,
         reranking: Reranking,
         ranks: Mapping[str, int],
     ) -> Mapping[str, float]:
@@ -298,14 +299,22 @@ class Recommender:
                 one.lexical_score,
                 reranking.papers.get(one.paper.id, unread).score,
                 ranks.get(one.paper.id, one.rank),
+                one.second.score if one.second else None,
             )
-            for one in candidates
+            for one in found.candidates
         }
         told = None
         if run.options.as_of is not AsOf.KNOWLEDGE:
             query_map = embedding.query_map if run.options.strategy is Strategy.HYBRID else ""
             encoder = scorer(embedding.model_hash, query_map)
-            told = confidences(self._calibration, run.options.strategy, encoder, reranking.model_hash, signals)
+            told = confidences(
+                self._calibration,
+                run.options.strategy,
+                encoder,
+                reranking.model_hash,
+                signals,
+                found.second_phase_hash,
+            )
         if told is None and run.options.min_confidence:
             run.degrade(
                 Reason.NOT_CALIBRATED, "no confidence is calibrated for such an answer; min_confidence had no effect"

@@ -87,12 +87,18 @@ def half_counts(lengths: Numbers | float, query: LexicalQuery) -> Any:
 
 def contributions(query: LexicalQuery, terms: Terms, length: float) -> Terms:
     """What each term that query and paper share adds to the paper's lexical score."""
-    if not len(terms) or not len(query.terms):
-        return NO_TERMS
-    at = np.minimum(np.searchsorted(terms.ids, query.terms.ids), len(terms) - 1)
-    shared = terms.ids[at] == query.terms.ids
-    parts = query.terms.values[shared] * saturated(terms.values[at[shared]], length, query)
+    shared, counts = shared_terms(query.terms, terms)
+    parts = query.terms.values[shared] * saturated(counts, length, query)
     return Terms(query.terms.ids[shared], parts.astype(np.float32))
+
+
+def shared_terms(query: Terms, terms: Terms) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The positions of the query's terms that a bag of words has, and their counts in the bag."""
+    if not len(terms) or not len(query):
+        return np.empty(0, np.int64), np.empty(0, np.float32)
+    at = np.minimum(np.searchsorted(terms.ids, query.ids), len(terms) - 1)
+    shared = np.flatnonzero(terms.ids[at] == query.ids)
+    return shared, terms.values[at[shared]]
 
 
 def lexical_score(query: LexicalQuery, terms: Terms, length: float) -> float:

@@ -25,6 +25,7 @@ from citewell.scholarly.limits import (
 from citewell.scholarly.papers import ExternalId, Paper, SearchFilter
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.queries import InvalidQuery, Query
+from citewell.scholarly.second_phase import PARTS, SecondPhaseQuery
 from citewell.types.v1 import paper_pb2, publication_pb2, terms_pb2
 
 
@@ -289,6 +290,30 @@ def lexical_query_to_message(query: LexicalQuery) -> terms_pb2.LexicalQuery:
         b=query.b,
         mean_length=query.mean_length,
     )
+
+
+def second_phase_query_from_message(
+    message: terms_pb2.SecondPhaseQuery, terms: int, field: str = "second_phase"
+) -> SecondPhaseQuery:
+    """The query of the second phase of a search by `terms` terms, or InvalidField."""
+    vectors = [np.array(numbers, np.float32) for numbers in (message.context_vector, message.paper_vector)]
+    for name, vector in zip(("context_vector", "paper_vector"), vectors, strict=True):
+        if not np.isfinite(vector).all():
+            raise InvalidField(f"{field}.{name}", "not finite", "finite numbers")
+    weights = np.zeros((len(PARTS), terms), np.float32)
+    for row, name in zip(weights, PARTS, strict=True):
+        told = np.array(getattr(message, name), np.float32)
+        if len(told) != terms:
+            raise InvalidField(f"{field}.{name}", f"{len(told)} weights", f"as many as lexical.terms, {terms}")
+        if not (np.isfinite(told) & (told >= 0)).all():
+            raise InvalidField(f"{field}.{name}", "a negative number, or none", "numbers of at least 0")
+        row[:] = told
+    return SecondPhaseQuery(vectors[0], vectors[1], weights)
+
+
+def second_phase_query_to_message(query: SecondPhaseQuery) -> terms_pb2.SecondPhaseQuery:
+    parts = {name: row.tolist() for name, row in zip(PARTS, query.weights, strict=True)}
+    return terms_pb2.SecondPhaseQuery(context_vector=query.context.tolist(), paper_vector=query.paper.tolist(), **parts)
 
 
 def _external_ids_to_message(external_ids: Iterable[ExternalId]) -> list[paper_pb2.ExternalId]:

@@ -95,6 +95,7 @@ class SearchRequest(_message.Message):
     MODEL_HASH_FIELD_NUMBER: _builtins.int
     LEXICAL_FIELD_NUMBER: _builtins.int
     MATCHED_TERMS_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_FIELD_NUMBER: _builtins.int
     field: Global___SearchField.ValueType
     limit: _builtins.int
     """1 to 3000."""
@@ -120,6 +121,10 @@ class SearchRequest(_message.Message):
     def lexical(self) -> _terms_pb2.LexicalQuery:
         """For LEXICAL and HYBRID."""
 
+    @_builtins.property
+    def second_phase(self) -> _terms_pb2.SecondPhaseQuery:
+        """For HYBRID: the best candidates are ranked again by the learned second phase. Unset, or without a model in the index = by score alone."""
+
     def __init__(
         self,
         *,
@@ -134,14 +139,71 @@ class SearchRequest(_message.Message):
         model_hash: _builtins.str = ...,
         lexical: _terms_pb2.LexicalQuery | None = ...,
         matched_terms: _builtins.int = ...,
+        second_phase: _terms_pb2.SecondPhaseQuery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "lexical", b"lexical", "sparse", b"sparse"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "lexical", b"lexical", "second_phase", b"second_phase", "sparse", b"sparse"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact", b"exact", "field", b"field", "filter", b"filter", "index_view", b"index_view", "lexical", b"lexical", "limit", b"limit", "matched_terms", b"matched_terms", "model_hash", b"model_hash", "sparse", b"sparse", "vector", b"vector", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact", b"exact", "field", b"field", "filter", b"filter", "index_view", b"index_view", "lexical", b"lexical", "limit", b"limit", "matched_terms", b"matched_terms", "model_hash", b"model_hash", "second_phase", b"second_phase", "sparse", b"sparse", "vector", b"vector", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchRequest: _TypeAlias = SearchRequest  # noqa: Y015
+
+@_typing.final
+class Contribution(_message.Message):
+    """What one group of features adds to the score of the second phase, compared with the mean candidate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.float
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Contribution: _TypeAlias = Contribution  # noqa: Y015
+
+@_typing.final
+class SecondPhaseScore(_message.Message):
+    """The opinion of the second phase of one paper."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: _builtins.int
+    FIRST_RANK_FIELD_NUMBER: _builtins.int
+    CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    score: _builtins.float
+    """What the ranking goes by. It compares with other papers of the same answer only."""
+    first_rank: _builtins.int
+    """1-indexed rank by the first phase."""
+    @_builtins.property
+    def contributions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Contribution]:
+        """They add up to the score."""
+
+    def __init__(
+        self,
+        *,
+        score: _builtins.float = ...,
+        first_rank: _builtins.int = ...,
+        contributions: _abc.Iterable[Global___Contribution] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributions", b"contributions", "first_rank", b"first_rank", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SecondPhaseScore: _TypeAlias = SecondPhaseScore  # noqa: Y015
 
 @_typing.final
 class ScoredPaper(_message.Message):
@@ -153,8 +215,9 @@ class ScoredPaper(_message.Message):
     PROFILE_SCORE_FIELD_NUMBER: _builtins.int
     LEXICAL_SCORE_FIELD_NUMBER: _builtins.int
     MATCHED_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """What the ranking goes by: the cosine for dense fields, the lexical score, or their sum."""
+    """What the ranking goes by unless second_phase is set: the cosine for dense fields, the lexical score, or their sum."""
     rank: _builtins.int
     """1-indexed, ties by paper id."""
     profile_score: _builtins.float
@@ -166,6 +229,10 @@ class ScoredPaper(_message.Message):
     def matched(self) -> _terms_pb2.Terms:
         """The heaviest matched terms in the order of their ids, and what each adds to lexical_score."""
 
+    @_builtins.property
+    def second_phase(self) -> Global___SecondPhaseScore:
+        """Set for the papers that the second phase ranked; the others follow them in the order of score."""
+
     def __init__(
         self,
         *,
@@ -175,10 +242,11 @@ class ScoredPaper(_message.Message):
         profile_score: _builtins.float = ...,
         lexical_score: _builtins.float = ...,
         matched: _terms_pb2.Terms | None = ...,
+        second_phase: Global___SecondPhaseScore | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["matched", b"matched", "paper", b"paper"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["matched", b"matched", "paper", b"paper", "second_phase", b"second_phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lexical_score", b"lexical_score", "matched", b"matched", "paper", b"paper", "profile_score", b"profile_score", "rank", b"rank", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lexical_score", b"lexical_score", "matched", b"matched", "paper", b"paper", "profile_score", b"profile_score", "rank", b"rank", "score", b"score", "second_phase", b"second_phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -192,10 +260,13 @@ class SearchResponse(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     INDEX_VIEW_FIELD_NUMBER: _builtins.int
     ENGINE_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_HASH_FIELD_NUMBER: _builtins.int
     exact: _builtins.bool
     index_view: _builtins.str
     engine: _builtins.str
     """Which engine answered, e.g. "qdrant-edge" or "faiss"."""
+    second_phase_hash: _builtins.str
+    """Hash of the second phase's model; empty = the ranking is that of the first phase."""
     @_builtins.property
     def papers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoredPaper]: ...
     def __init__(
@@ -205,10 +276,11 @@ class SearchResponse(_message.Message):
         exact: _builtins.bool = ...,
         index_view: _builtins.str = ...,
         engine: _builtins.str = ...,
+        second_phase_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "exact", b"exact", "index_view", b"index_view", "papers", b"papers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "exact", b"exact", "index_view", b"index_view", "papers", b"papers", "second_phase_hash", b"second_phase_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1078,9 +1150,12 @@ class InfoResponse(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     VIEWS_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_HASH_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     engine: _builtins.str
     schema_version: _builtins.int
+    second_phase_hash: _builtins.str
+    """Hash of the second phase's model; empty = there is none."""
     @_builtins.property
     def views(self) -> _containers.RepeatedCompositeFieldContainer[Global___IndexView]: ...
     def __init__(
@@ -1090,10 +1165,11 @@ class InfoResponse(_message.Message):
         engine: _builtins.str = ...,
         views: _abc.Iterable[Global___IndexView] | None = ...,
         schema_version: _builtins.int = ...,
+        second_phase_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "schema_version", b"schema_version", "version", b"version", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "schema_version", b"schema_version", "second_phase_hash", b"second_phase_hash", "version", b"version", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from citewell.index.second_phase_model import packaged_model
 from citewell.lab import pictures
 from citewell.lab.calibration import Fitted, Flags, Items, Kept, Reliability, fit, kept, reliability
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
@@ -29,7 +30,10 @@ from citewell.scholarly.queries import Strategy
 SHOWN = 10
 """Items of an answer that thresholds are tried on."""
 THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-KINDS = {"reranked": ("retrieval", "rerank", "margin", "log_rank"), "not reranked": ("retrieval", "margin", "log_rank")}
+KINDS = {
+    "reranked": ("retrieval", "second", "rerank", "margin", "log_rank"),
+    "not reranked": ("retrieval", "second", "second_margin", "log_rank"),
+}
 """Each kind of answer, and the features its table reads."""
 
 
@@ -52,6 +56,7 @@ def calibration(
     queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 600,
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the figures of.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of both samples.")] = 13,
+    second_phase: Annotated[bool, typer.Option(help="Candidates in the order of the second phase.")] = True,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
@@ -73,6 +78,7 @@ def calibration(
                 seed,
                 cache,
                 on_progress,
+                "second-phase" if second_phase else "hybrid",
             )
             for part, (split, count) in enumerate((("validation", queries), ("test", test_queries)))
         ]
@@ -90,9 +96,10 @@ def calibration(
             "weights": [round(weight, 6) for weight in outcome.fitted.weights],
             "bias": round(outcome.fitted.bias, 6),
         }
+        | ({"second_phase": packaged_model().hash} if second_phase else {})
         for kind, outcome in outcomes.items()
     ]
-    written = json.dumps({"version": VERSION, "tables": tables}, indent=1)
+    written = json.dumps({"version": VERSION, "tables": [*tables, *_other_tables(out, second_phase)]}, indent=1)
     read_calibration(written)  # what the recommender would refuse is not written
     out.write_text(written + "\n", encoding="utf-8")
     text = "\n\n".join(_told(kind, outcome) for kind, outcome in outcomes.items())
@@ -100,6 +107,15 @@ def calibration(
     if page:
         page.write_text(text + "\n", encoding="utf-8")
         pictures.reliability({kind: each.reliability for kind, each in outcomes.items()}, page.with_suffix(""))
+
+
+def _other_tables(out: Path, second_phase: bool) -> list[dict[str, Any]]:
+    """The tables for the other order of candidates that the file has already."""
+    if not out.exists():
+        return []
+    return [
+        table for table in json.loads(out.read_text("utf-8"))["tables"] if ("second_phase" in table) != second_phase
+    ]
 
 
 def _judged(
@@ -112,11 +128,12 @@ def _judged(
     seed: int,
     cache: Path,
     on_progress: OnProgress,
+    system: str,
 ) -> Judged:
     drawn = sampled(experiment.task.queries, count, seed)
     grown, everyday = with_everyday_draft(experiment, encoder)
     # One half of the everyday sentences to fit on, the other to show.
-    return judge(grown, drawn, everyday[part::2], depth, model, cache, on_progress)
+    return judge(grown, drawn, everyday[part::2], depth, model, cache, on_progress, system)
 
 
 def _outcome(kind: str, names: tuple[str, ...], learned: Judged, shown: Judged, depth: int) -> Outcome:

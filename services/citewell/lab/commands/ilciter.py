@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, Split, TheMode, failing_clearly, progress
-from citewell.lab.experiment import SYSTEMS, Encoding, prepare
+from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.ilciter import CONDITIONAL, METHODS, OKAPI, PLUS, SpanStore, evaluate
 from citewell.lab.metrics import compare, estimate
 from citewell.lab.retrieval import search
 from citewell.lab.sampling import sampled
+from citewell.lab.systems_by_name import SYSTEMS
 
 SHOWN = ("MRR", "R@1", "R@3", "R@5", "R@10")
 TABLES = {

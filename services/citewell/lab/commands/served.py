@@ -13,6 +13,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from citewell.index.second_phase_model import packaged_model
 from citewell.lab.brackets import Brackets
 from citewell.lab.commands.options import (
     DEFAULT_CACHE,
@@ -30,11 +31,13 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.commands.tables import Output, interval, print_rows
-from citewell.lab.experiment import SYSTEMS, Encoding, prepare
+from citewell.lab.experiment import Encoding, Experiment, prepare
 from citewell.lab.metrics import estimate
 from citewell.lab.sampling import sampled
 from citewell.lab.served import compare_with_index
 from citewell.lab.served_answers import SHOWN, Answers, Asking, agreement, ask, load, time_defaults
+from citewell.lab.systems import System
+from citewell.lab.systems_by_name import SYSTEMS
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
 LAB_SYSTEM = {"profile": "profiler", "hybrid": "hybrid"}
@@ -88,7 +91,7 @@ def served(
             count: asyncio.run(time_defaults(experiment, recommender, drawn[:timed], count, on_progress))
             for count in ((1, 4) if timed else ())
         }
-        compared = agreement(experiment, SYSTEMS[LAB_SYSTEM[strategy]](experiment), answers)
+        compared = agreement(experiment, _system(experiment, strategy, answers.second_phase), answers)
     clusters = experiment.data.contexts.citing[drawn]
     orders = {
         "answers": answers.gold,
@@ -112,6 +115,15 @@ def served(
         json_out.write_text(json.dumps(stated, indent=1))
     if compared.equivalent < compared.queries:
         raise typer.Exit(1)
+
+
+def _system(experiment: Experiment, strategy: str, second_phase: str) -> System:
+    """The lab's system that the services must rank like."""
+    if not second_phase:
+        return SYSTEMS[LAB_SYSTEM[strategy]](experiment)
+    if second_phase != packaged_model().hash:
+        raise ValueError(f"the services rank by the second phase {second_phase}, which is not the one in the package")
+    return SYSTEMS["second-phase"](experiment)
 
 
 def _gold(cited: np.ndarray, answers: Answers) -> np.ndarray:

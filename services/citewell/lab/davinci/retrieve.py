@@ -14,12 +14,13 @@ from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts, make_mentions
 from citewell.lab.davinci.train import TrainingData
-from citewell.lab.experiment import SYSTEMS, Experiment
+from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations
 from citewell.lab.protocol import verify_rankings
 from citewell.lab.retrieval import BLOCK, eligible_scores
 from citewell.lab.sampling import sampled
 from citewell.lab.systems import System
+from citewell.lab.systems_by_name import SYSTEMS
 
 OnProgress = Callable[[str, int, int], None]
 

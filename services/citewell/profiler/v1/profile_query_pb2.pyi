@@ -70,6 +70,7 @@ class EmbedQueryResponse(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     HYBRID_VECTOR_FIELD_NUMBER: _builtins.int
     QUERY_MAP_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_FIELD_NUMBER: _builtins.int
     model_hash: _builtins.str
     settings_hash: _builtins.str
     """Over γ, δ and the text rules."""
@@ -104,6 +105,10 @@ class EmbedQueryResponse(_message.Message):
     def hybrid_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """v_q by the learned query map, for searches by HYBRID; empty = there is no map, HYBRID uses query_vector. Packed."""
 
+    @_builtins.property
+    def second_phase(self) -> _terms_pb2.SecondPhaseQuery:
+        """The query for the second phase of a search by HYBRID; unset without a context, or with as_of."""
+
     def __init__(
         self,
         *,
@@ -120,10 +125,11 @@ class EmbedQueryResponse(_message.Message):
         statistics: _builtins.str = ...,
         hybrid_vector: _abc.Iterable[_builtins.float] | None = ...,
         query_map: _builtins.str = ...,
+        second_phase: _terms_pb2.SecondPhaseQuery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical", "second_phase", b"second_phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "second_phase", b"second_phase", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

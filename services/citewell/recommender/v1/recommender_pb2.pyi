@@ -273,7 +273,7 @@ class StageScore(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """"retrieval" or "rerank"."""
+    """"retrieval", "second_phase" or "rerank", in this order."""
     rank: _builtins.int
     score: _builtins.float
     def __init__(
@@ -420,6 +420,30 @@ class ScoreParts(_message.Message):
 Global___ScoreParts: _TypeAlias = ScoreParts  # noqa: Y015
 
 @_typing.final
+class Contribution(_message.Message):
+    """What one group of features adds to an item's score in the second phase, compared with the mean candidate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.float
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Contribution: _TypeAlias = Contribution  # noqa: Y015
+
+@_typing.final
 class Item(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -435,11 +459,12 @@ class Item(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     WORDS_FIELD_NUMBER: _builtins.int
+    CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     score: _builtins.float
     """The last stage's score."""
     prior: _builtins.float
-    """λ^rank of the retrieval stage (eq. 6)."""
+    """λ^rank of the stage before the reranker (eq. 6)."""
     text_gate: _builtins.float
     prior_gate: _builtins.float
     in_degree: _builtins.int
@@ -457,6 +482,10 @@ class Item(_message.Message):
     def words(self) -> _containers.RepeatedCompositeFieldContainer[Global___MatchedWord]:
         """The heaviest first."""
 
+    @_builtins.property
+    def contributions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Contribution]:
+        """They add up to the score of the stage "second_phase"; the largest first."""
+
     def __init__(
         self,
         *,
@@ -472,10 +501,11 @@ class Item(_message.Message):
         confidence: _builtins.float | None = ...,
         parts: Global___ScoreParts | None = ...,
         words: _abc.Iterable[Global___MatchedWord] | None = ...,
+        contributions: _abc.Iterable[Global___Contribution] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "confidence", b"confidence", "paper", b"paper", "parts", b"parts", "prior_gate", b"prior_gate", "text_gate", b"text_gate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "confidence", b"confidence", "evidence", b"evidence", "in_degree", b"in_degree", "paper", b"paper", "parts", b"parts", "prior", b"prior", "prior_gate", b"prior_gate", "rank", b"rank", "score", b"score", "stages", b"stages", "text_gate", b"text_gate", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_prior_gate", b"_prior_gate", "_text_gate", b"_text_gate", "confidence", b"confidence", "contributions", b"contributions", "evidence", b"evidence", "in_degree", b"in_degree", "paper", b"paper", "parts", b"parts", "prior", b"prior", "prior_gate", b"prior_gate", "rank", b"rank", "score", b"score", "stages", b"stages", "text_gate", b"text_gate", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
@@ -559,6 +589,7 @@ class Snapshot(_message.Message):
     INDEX_VIEW_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_HASH_FIELD_NUMBER: _builtins.int
     encoder_hash: _builtins.str
     reranker_hash: _builtins.str
     settings_hash: _builtins.str
@@ -566,6 +597,8 @@ class Snapshot(_message.Message):
     exact: _builtins.bool
     statistics: _builtins.str
     """Version of the word statistics of the view."""
+    second_phase_hash: _builtins.str
+    """Hash of the second phase's model; empty = it did not rank this answer."""
     @_builtins.property
     def searchable(self) -> _containers.RepeatedCompositeFieldContainer[_publication_pb2.LogPosition]:
         """Every event before these offsets is in the answer."""
@@ -580,10 +613,11 @@ class Snapshot(_message.Message):
         index_view: _builtins.str = ...,
         exact: _builtins.bool = ...,
         statistics: _builtins.str = ...,
+        second_phase_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder_hash", b"encoder_hash", "exact", b"exact", "index_view", b"index_view", "reranker_hash", b"reranker_hash", "searchable", b"searchable", "settings_hash", b"settings_hash", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder_hash", b"encoder_hash", "exact", b"exact", "index_view", b"index_view", "reranker_hash", b"reranker_hash", "searchable", b"searchable", "second_phase_hash", b"second_phase_hash", "settings_hash", b"settings_hash", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63itewell/types/v1/terms.proto\x12\x11\x63itewell.types.v1\"$\n\x05Terms\x12\x0b\n\x03ids\x18\x01 \x03(\x07\x12\x0e\n\x06values\x18\x02 \x03(\x02\"s\n\x0cLexicalQuery\x12\'\n\x05terms\x18\x01 \x01(\x0b\x32\x18.citewell.types.v1.Terms\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\n\n\x02k1\x18\x03 \x01(\x01\x12\t\n\x01\x62\x18\x04 \x01(\x01\x12\x13\n\x0bmean_length\x18\x05 \x01(\x01\x42\x30\n\x11\x63itewell.types.v1P\x01Z\x19\x63itewell/types/v1;typesv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63itewell/types/v1/terms.proto\x12\x11\x63itewell.types.v1\"$\n\x05Terms\x12\x0b\n\x03ids\x18\x01 \x03(\x07\x12\x0e\n\x06values\x18\x02 \x03(\x02\"s\n\x0cLexicalQuery\x12\'\n\x05terms\x18\x01 \x01(\x0b\x32\x18.citewell.types.v1.Terms\x12\x0e\n\x06weight\x18\x02 \x01(\x01\x12\n\n\x02k1\x18\x03 \x01(\x01\x12\t\n\x01\x62\x18\x04 \x01(\x01\x12\x13\n\x0bmean_length\x18\x05 \x01(\x01\"\x8d\x01\n\x10SecondPhaseQuery\x12\x16\n\x0e\x63ontext_vector\x18\x01 \x03(\x02\x12\x14\n\x0cpaper_vector\x18\x02 \x03(\x02\x12\x0f\n\x07nearest\x18\x03 \x03(\x02\x12\x0c\n\x04near\x18\x04 \x03(\x02\x12\x0c\n\x04wide\x18\x05 \x03(\x02\x12\x0f\n\x07\x63ontext\x18\x06 \x03(\x02\x12\r\n\x05title\x18\x07 \x03(\x02\x42\x30\n\x11\x63itewell.types.v1P\x01Z\x19\x63itewell/types/v1;typesv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,4 +36,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TERMS']._serialized_end=88
   _globals['_LEXICALQUERY']._serialized_start=90
   _globals['_LEXICALQUERY']._serialized_end=205
+  _globals['_SECONDPHASEQUERY']._serialized_start=208
+  _globals['_SECONDPHASEQUERY']._serialized_end=349
 # @@protoc_insertion_point(module_scope)

@@ -81,3 +81,53 @@ class LexicalQuery(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LexicalQuery: _TypeAlias = LexicalQuery  # noqa: Y015
+
+@_typing.final
+class SecondPhaseQuery(_message.Message):
+    """What the second phase of a HYBRID search reads of a query beside its vector and its words."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTEXT_VECTOR_FIELD_NUMBER: _builtins.int
+    PAPER_VECTOR_FIELD_NUMBER: _builtins.int
+    NEAREST_FIELD_NUMBER: _builtins.int
+    NEAR_FIELD_NUMBER: _builtins.int
+    WIDE_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def context_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """ENC1(S) and ENC1(T ⊕ A); empty where the query has no such text."""
+
+    @_builtins.property
+    def paper_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def nearest(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The terms of the LexicalQuery weighed by one part of the query each: how near a word is to the marker (it halves in about one, three and ten words), all words of the context alike, and the words of the title. Each list is as long as the terms; together with the words that were cut it sums to 1 or 0."""
+
+    @_builtins.property
+    def near(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def wide(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def context(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def title(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        context_vector: _abc.Iterable[_builtins.float] | None = ...,
+        paper_vector: _abc.Iterable[_builtins.float] | None = ...,
+        nearest: _abc.Iterable[_builtins.float] | None = ...,
+        near: _abc.Iterable[_builtins.float] | None = ...,
+        wide: _abc.Iterable[_builtins.float] | None = ...,
+        context: _abc.Iterable[_builtins.float] | None = ...,
+        title: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "context_vector", b"context_vector", "near", b"near", "nearest", b"nearest", "paper_vector", b"paper_vector", "title", b"title", "wide", b"wide"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SecondPhaseQuery: _TypeAlias = SecondPhaseQuery  # noqa: Y015
