@@ -56,7 +56,7 @@ class FirstPhase:
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
-        self._words, self._profiler = experiment.lexical_profile(), experiment.profiler
+        self._words, self._profiler = experiment.lexical_profile(), experiment.mapped_profiler
         self._title_terms = np.diff(experiment.lexicon.titles.indptr)
         self.mean_length = self._words.mean_length
 
