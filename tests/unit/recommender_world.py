@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from citewell.recommender.answers import Answer
 from citewell.recommender.confidence import NOT_CALIBRATED, Calibration
 from citewell.recommender.ports import (
@@ -21,6 +23,7 @@ from citewell.recommender.ports import (
     Reranking,
     ScoreCall,
     SearchCall,
+    SecondPhase,
     SpanCall,
     Spans,
     Vector,
@@ -32,12 +35,18 @@ from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.queries import Query, Strategy
+from citewell.scholarly.second_phase import PARTS, SecondPhaseQuery
 from citewell.scholarly.words import term_id
 
 QUERY = Query("as TARGETCIT has shown", "a draft")
 
 
 LEXICAL = LexicalQuery(Terms.of({term_id("shown"): 0.6, term_id("draft"): 0.4}), 3.0, 1.2, 0.4, 10.0)
+
+
+SECOND = SecondPhaseQuery(
+    np.array([0.5, 0.5], np.float32), np.array([1.0, 0.0], np.float32), np.full((len(PARTS), 2), 0.5, np.float32)
+)
 
 
 def paper(paper_id: str) -> Paper:
@@ -72,6 +81,8 @@ class World:
     content: dict[str, tuple[float, float]] = field(default_factory=dict)
     cut: bool = False
     mapped: tuple[float, float] | None = None
+    second_phase: bool = False
+    """Whether the index has a second phase; it turns the order around."""
 
     def _called(self, stage: str, request: object, seconds: float) -> None:
         self.calls.append((stage, request, seconds))
@@ -99,6 +110,7 @@ class World:
             statistics="stats-1",
             hybrid=self.mapped,
             query_map="map" if self.mapped else "",
+            second=SECOND,
         )
 
     async def score(self, call: ScoreCall, seconds: float) -> Mapping[str, ProfileScore]:
@@ -124,7 +136,13 @@ class World:
                 hits.append(Hit(paper(each), score, 0.4, 0.2 - rank / 300, shared))
             else:
                 hits.append(Hit(paper(each), score, score))
-        return Hits(tuple(hits[: call.limit]), True, "view-1")
+        if call.second is None or not self.second_phase:
+            return Hits(tuple(hits[: call.limit]), True, "view-1")
+        again = [
+            replace(hit, second=SecondPhase(float(rank), rank, (("words", 2.0 * rank), ("citations", -1.0 * rank))))
+            for rank, hit in enumerate(hits, 1)
+        ]
+        return Hits(tuple(again[::-1][: call.limit]), True, "view-1", "second")
 
     async def get(self, paper_ids: Sequence[str], full: bool, seconds: float) -> Mapping[str, Paper]:
         self._called("lookup", tuple(paper_ids), seconds)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,36 @@ async def test_the_reranker_orders_what_it_read_and_the_rest_keeps_the_retrieval
     assert not answer.degraded
     assert (answer.snapshot.encoder_hash, answer.snapshot.reranker_hash) == ("model", "davinci")
     assert {stage for stage, _ in answer.timings} == {*("embed", "search", "rerank", "evidence", "parts", "total")}
+
+
+async def test_the_second_phase_orders_what_the_reranker_then_reads() -> None:
+    world = World(second_phase=True)
+    plain = await world.ask(top_k=3, rerank=False)
+    assert ids(plain) == ["p7", "p6", "p5"]
+    best = plain.items[0]
+    assert [(one.stage, one.rank) for one in best.stages] == [("retrieval", 8), ("second_phase", 1)]
+    assert (best.score, best.prior) == (8.0, pytest.approx(0.95))
+    assert sum(value for _, value in best.contributions) == best.score
+    assert plain.snapshot.second_phase_hash == "second"
+    await world.ask(top_k=3)
+    ((call, _),) = world.asked("rerank")
+    assert [(one.paper.id, one.rank) for one in call.candidates][:2] == [("p7", 1), ("p6", 2)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": Strategy.PROFILE},
+        {"strategy": Strategy.GLOBAL},
+        {"as_of": AsOf.KNOWLEDGE, "filter": SearchFilter(PartialDate(2020))},
+    ],
+)
+async def test_only_hybrid_is_ranked_again_and_never_as_of_a_date(options: dict[str, Any]) -> None:
+    """The index knows only what is known today."""
+    world = World(second_phase=True)
+    answer = await world.ask(rerank=False, **options)
+    assert all(call.second is None for call, _ in world.asked("search"))  # type: ignore[attr-defined]
+    assert answer.snapshot.second_phase_hash == ""
 
 
 async def test_equal_rerank_scores_are_ordered_by_paper_id() -> None:
