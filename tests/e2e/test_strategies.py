@@ -39,9 +39,12 @@ def test_retrieval_is_the_search_of_its_field(
     search = index_pb2.SearchRequest(field=field, vector=told.query_vector, limit=30)
     if strategy == HYBRID:
         search.lexical.CopyFrom(told.lexical)
+        search.second_phase.CopyFrom(told.second_phase)
     found = running.client.index.Search(search, timeout=DEADLINE)
     answer = running.client.recommend(query, messages.Options(strategy=strategy, rerank=False, top_k=30))
-    assert [(hit.paper.id, hit.score) for hit in found.papers] == ranking(answer)
+    scores = [hit.second_phase.score if strategy == HYBRID else hit.score for hit in found.papers]
+    assert [(hit.paper.id, score) for hit, score in zip(found.papers, scores, strict=True)] == ranking(answer)
+    assert found.second_phase_hash == answer.snapshot.second_phase_hash
     assert answer.snapshot.statistics == told.statistics
 
 
