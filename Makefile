@@ -112,7 +112,7 @@ links: setup-dev ## Cut links and freeze services in random order: calls end in 
 	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_links.py
 
 runbook: setup-dev ## Cause each trouble of the runbook, and run the page's own commands
-	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_runbook.py
+	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_runbook.py tests/faults/test_full_disk.py
 
 upgrade: setup-dev ## Upgrade from an older commit with its data, and roll back (CITEWELL_UPGRADE_FROM)
 	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_upgrade.py

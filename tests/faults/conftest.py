@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-_LONG = {"test_memory.py", "test_rolling_restart.py", "test_runbook.py", "test_upgrade.py"}
+_LONG = {"test_full_disk.py", "test_memory.py", "test_rolling_restart.py", "test_runbook.py", "test_upgrade.py"}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
