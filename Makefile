@@ -61,6 +61,18 @@ setup-compose: .cache/compose/cmd ## Build Compose's own loader, which checks de
 k8s-check: setup-dev setup-crds setup-compose ## Build every combination of k8s/, check schemas and policies
 	$(BIN)/python -m pytest --long tests/kubernetes
 
+.PHONY: prometheus-rule prove-images prove-cluster prove-cluster-list
+prometheus-rule: setup-dev ## Write k8s/components/monitoring/rules.yaml from the alerts
+	$(BIN)/python deploy/observability/prometheus_rule.py > k8s/components/monitoring/rules.yaml
+
+prove-images: setup-dev ## Build the images in clean Debian roots, without Docker, and start them (needs root, debootstrap)
+	$(BIN)/python deploy/prove_images.py
+
+prove-cluster: setup-dev ## Prove what needs Docker, kind or a GPU; ends with 0 only if all of it passed
+	$(BIN)/python deploy/prove_cluster.py
+prove-cluster-list: setup-dev ## List what there is to prove, and what this machine can
+	@$(BIN)/python deploy/prove_cluster.py --list
+
 demo: setup ## Show the whole system at work on an invented corpus (no torch, no Java)
 	$(BIN)/citewell demo
 

@@ -65,6 +65,8 @@ def _strict(schema: dict[str, Any], *, generated: bool) -> dict[str, Any]:
         return {}
     if isinstance(schema.get("additionalProperties"), dict):
         made["additionalProperties"] = inner(schema["additionalProperties"])
+    if "pattern" in schema:
+        made["pattern"] = schema["pattern"].replace("^(?i)", "(?i)^")  # Go lets a flag stand behind the anchor
     if "items" in schema:
         made["items"] = inner(schema["items"])
     if schema.get("x-kubernetes-int-or-string"):

@@ -12,6 +12,8 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
+from citewell.runtime.policy import read_policy
+from deploy.observability.prometheus_rule import prometheus_rule
 from tests.kubernetes import policies, schemas
 from tests.kubernetes.builds import KUBERNETES, OVERLAYS, Object, build, combinations, combined
 
@@ -69,6 +71,19 @@ def test_a_name_prefix_reaches_every_address(components: tuple[str, ...]) -> Non
 def test_every_overlay_and_component_is_tried() -> None:
     named = {name for components in combinations(every=True) for name in components}
     assert named == {path.name for path in (KUBERNETES / "components").iterdir()}
+
+
+def test_the_alerts_are_those_of_the_rule_file() -> None:
+    """`make prometheus-rule` writes them."""
+    assert (KUBERNETES / "components" / "monitoring" / "rules.yaml").read_text() == prometheus_rule()
+
+
+def test_the_access_policy_names_the_certificates(whole: list[Object]) -> None:
+    policy = read_policy(KUBERNETES / "components" / "mtls" / "policy.json")
+    named = {name for client in policy.clients.values() for name in client.certificates}
+    issued = [each["spec"].get("uris", []) for each in whole if each["kind"] == "Certificate"]
+    assert named <= {uri for uris in issued for uri in uris}
+    assert {"spiffe://citewell/recommender", "spiffe://citewell/operator"} <= named
 
 
 def first(objects: list[Object], kind: str, name: str) -> Any:
