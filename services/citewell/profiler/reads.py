@@ -17,9 +17,9 @@ from citewell.profiler.ledger.points import read_bags
 from citewell.profiler.ledger.rows import LedgerRows, contribution_of
 from citewell.profiler.ledger.rules import Contribution, PaperState
 from citewell.profiler.ledger.said_terms import EVERY_YEAR, read_said_before, said_by, total_by_paper
-from citewell.profiler.ledger.sums import YearSums, read_all_years, read_vectors, totals_of, year_sums_of
+from citewell.profiler.ledger.sums import YearSums, read_all_years, read_totals, read_vectors, totals_of, year_sums_of
 from citewell.profiler.ledger.views import View, serving_view
-from citewell.profiler.profiles import Vectors, from_fixed, profile, scores, shares
+from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile, scores, shares
 from citewell.runtime.errors import InvalidField, NotFound
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, Terms, contributions
@@ -76,9 +76,8 @@ def score_profiles(
         if not known:
             return [], unknown
         rows = [states[paper_id] for paper_id in known]
-        contents, sums = _read(connection, view, rows, as_of)
+        contents, totals = _totals(connection, view, rows, as_of)
         matches = _matches(connection, view, rows, as_of, lexical) if lexical else {}
-    totals = totals_of(known, sums, view.model.dimension)
     cosines = scores(query, profile(contents, totals, view.weights))
     parts = shares(query, contents, totals, view.weights)
     found: list[ProfileScore] = []
@@ -123,12 +122,27 @@ def list_references(database: Database, paper_ids: Sequence[str], as_of: Partial
     return {citing: sorted(found) for citing, found in cited.items()}
 
 
+def _totals(
+    connection: Connection, view: View, states: Sequence[PaperState], as_of: PartialDate
+) -> tuple[NDArray[np.float64], ProfileSums]:
+    """The contents and the sums over all years, as stacks. Every answered query calls this for its candidates."""
+    ids, model = [state.id for state in states], view.model
+    if as_of.known:
+        contents, sums = _read(connection, view, states, as_of)
+        return contents, totals_of(ids, sums, model.dimension)
+    return _contents(connection, view, states), read_totals(connection, model.hash, ids, model.dimension)
+
+
+def _contents(connection: Connection, view: View, states: Sequence[PaperState]) -> NDArray[np.float64]:
+    vectors = read_vectors(connection, view.model.hash, (state.text for state in states))
+    return from_fixed(np.stack([vectors[state.text] for state in states]))
+
+
 def _read(
     connection: Connection, view: View, states: Sequence[PaperState], as_of: PartialDate
 ) -> tuple[NDArray[np.float64], YearSums]:
     model, ids = view.model, [state.id for state in states]
-    vectors = read_vectors(connection, model.hash, (state.text for state in states))
-    contents = from_fixed(np.stack([vectors[state.text] for state in states]))
+    contents = _contents(connection, view, states)
     sums = read_all_years(connection, model.hash, ids)
     if as_of.known:
         # A citation of an unknown year may be newer than the date, so it is left out.
