@@ -177,6 +177,7 @@ def _comparisons(experiment: Experiment, rankings: dict[str, Ranking]) -> list[F
     clusters = experiment.data.contexts.citing[experiment.task.queries]
     pairs = [("profiler", other) for other in ("content", "bm25", "bm25-contexts")]
     pairs += [("hybrid", other) for other in ("profiler", "bm25-contexts", "lexical-profile")]
+    pairs.append(("second-phase", "hybrid"))
     return [
         {
             "first": first,

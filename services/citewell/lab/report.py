@@ -42,6 +42,7 @@ NAMES = {
     "bm25-contexts": "BM25, papers + train contexts",
     "lexical-profile": "lexical public profile",
     "hybrid": "HYBRID",
+    "second-phase": "HYBRID, second phase",
 }
 
 
