@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -75,9 +76,13 @@ def mounted(stack: list[Path], work: Path) -> Iterator[Path]:
     lower = ":".join(str(folder) for folder in reversed(stack[:-1]))
     options = f"lowerdir={lower},upperdir={stack[-1]},workdir={scratch}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(at)], check=True)
-    for kind, place in (("proc", at / "proc"), ("devtmpfs", at / "dev")):
+    for kind, place in (("proc", at / "proc"), ("tmpfs", at / "dev")):
         place.mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", kind, kind, str(place)], check=True)
+    # Devices of its own, not the machine's: whatever is removed here is gone here alone.
+    for name, minor in (("null", 3), ("zero", 5), ("random", 8), ("urandom", 9)):
+        os.mknod(at / "dev" / name, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+        (at / "dev" / name).chmod(0o666)
     try:
         yield at
     finally:
