@@ -153,6 +153,49 @@ def test_a_draft_that_ends_in_the_middle_of_a_command_is_read(end: str) -> None:
     assert text[places[0].citation.offset :].startswith("\\cite{?}")
 
 
+def _word_file(body: str, declared: str = "") -> bytes:
+    """A Word document with this XML in its body."""
+    plain, written = io.BytesIO(), io.BytesIO()
+    docx.Document().save(plain)
+    with zipfile.ZipFile(plain) as before, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as after:
+        for name in before.namelist():
+            part = before.read(name).decode("utf-8", "surrogateescape")
+            if name == "word/document.xml":
+                part = part.replace("?>", f"?>{declared}", 1).replace("<w:sectPr", f"{body}<w:sectPr", 1)
+            after.writestr(name, part.encode("utf-8", "surrogateescape"))
+    return written.getvalue()
+
+
+ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
+    f"<!ENTITY {chr(98 + n)} '{f'&{chr(97 + n)};' * 10}'>" for n in range(9)
+) + "]>"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "declared", "says"),
+    [
+        ("<w:p/>" * 60_000, "", "60001 paragraphs, at most 50000"),
+        ("<w:p/>" * 2_000_000, "", "bytes of word/document.xml"),
+        ("<w:p><w:r><w:t>&j;</w:t></w:r></w:p>", ENTITIES, "no Word document"),
+        ("<w:p>" * 10_000 + "</w:p>" * 10_000, "", "no Word document"),
+        (f"<w:p><w:r><w:t>{'x' * 2_000_001}</w:t></w:r></w:p>", "", "characters of text"),
+    ],
+)
+def test_a_word_document_that_unfolds_is_refused(body: str, declared: str, says: str) -> None:
+    with pytest.raises(UnreadableDraft, match=says):
+        read_files({"draft.docx": _word_file(body, declared)})
+
+
+def test_many_places_are_counted_and_the_first_are_read() -> None:
+    paragraph = "<w:p><w:r><w:t>A claim [?].</w:t></w:r></w:p>"
+    for draft in (
+        read_text("A claim [?]. " * 2000, Format.PLAIN),
+        read_text("A claim \\cite{?}. " * 2000, Format.LATEX),
+        read_files({"draft.docx": _word_file(paragraph * 2000)}),
+    ):
+        assert (len(draft.places), draft.left_out) == (500, 1500)
+
+
 def test_an_archive_with_damaged_contents_is_refused() -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
