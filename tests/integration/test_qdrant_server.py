@@ -23,6 +23,7 @@ from citewell.index.points import PROFILE, PaperPoint, Vector, paper_to_point
 from citewell.index.qdrant_layout import ClusterShape, layouts
 from citewell.index.qdrant_server import QdrantStore
 from citewell.index.queries import Search
+from citewell.index.ranking import MOST_HITS
 from citewell.index.store import Kind
 from citewell.index.views import View
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
@@ -240,6 +241,19 @@ async def test_a_view_that_another_process_just_created_is_found_at_once(stores:
     await indexes[1].upsert("second", "e1", [paper(1)], [])
     [points, _] = await indexes[0].read_points("second", ["p00001"], [])
     assert len(points) == 1
+
+
+async def test_limits_of_an_earlier_release_are_replaced_at_start(stores: list[QdrantStore], server: Server) -> None:
+    client = server.client()
+    name = stores[0].collection(VIEW.name, Kind.PAPERS.value)
+    await client.update_collection(name, strict_mode_config=models.StrictModeConfig(enabled=True, max_query_limit=8000))
+    again = QdrantStore(server.client, prefix=name.removesuffix("-main-papers"))
+    await again.open()
+    strict = (await client.get_collection(name)).config.strict_mode_config
+    assert strict is not None
+    assert strict.max_query_limit == MOST_HITS
+    await again.close()
+    await client.close()
 
 
 async def test_a_lost_collection_is_not_found(stores: list[QdrantStore]) -> None:

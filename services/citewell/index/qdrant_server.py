@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -57,6 +58,10 @@ class QdrantStore:
         for view, metadata in await self._views():
             if not metadata.get(_COMPLETE):
                 await self.create(view)
+                continue
+            for layout in layouts(view):  # limits may be those of an earlier release
+                with suppress(NotFound):  # dropped meanwhile
+                    await self._complete(self.collection(view.name, layout.part), layout)
         await self._read_registry()
 
     async def close(self) -> None:
