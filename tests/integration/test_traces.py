@@ -21,7 +21,7 @@ from citewell.recommender.v1.recommender_pb2 import RecommendManuscriptRequest
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime import deadlines, telemetry
 from citewell.runtime.channels import answers, open_channel
-from citewell.runtime.errors import CitewellError, InvalidField
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField
 from citewell.runtime.server import ServiceProcess
 from tests.integration.test_service_process import NAME, connected, rerank, running
 
@@ -108,4 +108,18 @@ async def test_a_log_line_names_trace_span_and_caller(
     told = next(line for line in lines if line["event"] == "call")
     server = spans[SpanKind.SERVER].context
     assert (told["trace_id"], told["span_id"]) == (format(server.trace_id, "032x"), format(server.span_id, "016x"))
+    assert told["caller"] in ("127.0.0.1", "[::1]")
+
+
+async def test_the_log_line_of_a_cancelled_call_names_the_caller_too(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry.configure_logging("small", "INFO")
+    try:
+        async with running() as (service, process), connected(process) as stub:
+            with pytest.raises(DeadlineExceeded):
+                await rerank(stub, "wait", 1.0)
+            await asyncio.wait_for(service.cancelled.wait(), 10)
+    finally:
+        structlog.reset_defaults()
+    lines = (json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{"))
+    told = next(line for line in lines if line["event"] == "call")
     assert told["caller"] in ("127.0.0.1", "[::1]")

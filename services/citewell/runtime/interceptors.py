@@ -134,6 +134,7 @@ class _Call:
     def __init__(self, path: str, headers: _Headers, context: Any, seconds: float) -> None:
         self.path, self._method, self.context = path, path.lstrip("/"), context
         self.caller = NOBODY
+        self._host = _host(context.peer())  # gRPC forgets it when the call is cancelled
         self._within = deadlines.within(seconds)
         parent = telemetry.continued_trace({key: value for key, value in headers if isinstance(value, str)})
         self._span = telemetry.span(self._method, parent, SpanKind.SERVER, **{"rpc.system.name": "grpc"})
@@ -178,7 +179,7 @@ class _Call:
             code=self._code,
             reason=self._reason,
             ms=round(seconds * 1000, 2),
-            caller=_host(self.context.peer()),
+            caller=self._host,
             **told,
         )
         telemetry.end_rpc_span(self._current, self._code, self._reason, server=True)
