@@ -106,6 +106,22 @@ def test_own_citations_never_help(
     assert leaking > 50
 
 
+def test_statistics_of_fewer_papers_change_weights_but_neither_papers_nor_contexts(data: Dataset) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    known, lexicon = citations(data, task.knowledge), Lexicon(data)
+    papers = len(data.papers)
+
+    def scores(counted: np.ndarray | None) -> np.ndarray:
+        rules = Bm25(), FieldWeights(), TermWeights()
+        return LexicalProfile("lexical", data, lexicon, known, *rules, counted).scores(task.queries)
+
+    fresh = scores(None)
+    np.testing.assert_array_equal(scores(np.ones(papers, np.bool_)), fresh)
+    stale = scores(np.arange(papers) < papers // 2)
+    np.testing.assert_array_equal(stale > 0, fresh > 0)
+    assert not np.allclose(stale, fresh)
+
+
 def test_equal_weights_make_the_lexical_profile_what_bm25s_computes(data: Dataset, vectors: TextVectors) -> None:
     task = make_task(data, "test", Mode.INDUCTIVE)
     known = citations(data, task.knowledge)
