@@ -1,0 +1,69 @@
+"""python -m tests.load.manuscript: a draft of 20 pages with 60 places against 60 calls of Recommend, in one run."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from citewell.commands.stack import Stack, choose_ports
+from citewell.recommender.v1 import recommender_pb2 as messages
+from tests.demo_world import divided
+from tests.e2e.client import Client
+from tests.e2e.conftest import publish
+from tests.long_draft import long_draft
+
+DEADLINE = 600
+
+
+def measure(client: Client, text: str, options: messages.Options) -> tuple[float, float, list[str]]:
+    """Seconds to the first answer and to the last, and the contexts of the places."""
+    started = time.monotonic()
+    first = last = 0.0
+    contexts = []
+    for answer in client.recommender.RecommendManuscript(
+        messages.RecommendManuscriptRequest(text=text, options=options, references=True), timeout=DEADLINE
+    ):
+        if answer.HasField("result"):
+            assert answer.result.HasField("response"), answer.result.error
+            last = time.monotonic() - started
+            first = first or last
+            contexts.append(answer.context)
+    return first, last, contexts
+
+
+def main() -> None:
+    """Prints a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(Path(folder), choose_ports(0))
+        stack.start()
+        client = Client(stack.addresses)
+        try:
+            stack.wait()
+            world = list(divided(300, 7))
+            publish(client, [publication for publication, _ in world])
+            text = long_draft([asked for _, some in world for asked in some])
+            print(f"{platform.processor() or platform.machine()}; draft of {len(text):,} characters")
+            for rerank in (False, True):
+                options = messages.Options(top_k=5, rerank=rerank)
+                client.recommend(messages.Query(title="warm"), options)
+                first, last, contexts = measure(client, text, options)
+                times = []
+                for context in contexts:
+                    started = time.monotonic()
+                    client.recommend(messages.Query(context=context, title="A long draft about many things"), options)
+                    times.append(time.monotonic() - started)
+                print(
+                    f"rerank={rerank}: {len(contexts)} places; first answer {first:.2f} s, last {last:.2f} s; "
+                    f"{len(times)} calls of Recommend one by one {sum(times):.2f} s "
+                    f"(median {statistics.median(times):.3f} s); the draft takes {last / sum(times):.2f} of that"
+                )
+        finally:
+            client.close()
+            stack.stop()
+
+
+if __name__ == "__main__":
+    main()
