@@ -110,6 +110,7 @@ class Builder:
         layers = [*below, stage.root]
         if stage.root.exists():
             return layers
+        stage.root.mkdir(parents=True)
         values = dict(stage.env)
         for word, rest in stage.instructions:
             print(f"  [{name}] {word} {filled(rest, values)[:110]}", flush=True)
