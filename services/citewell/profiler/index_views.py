@@ -141,11 +141,11 @@ class IndexViews:
         Call this before the view is served. Only the served view is compared with the ledger all the time.
         """
         expected = await asyncio.to_thread(self._read_expected, view)
-        held = (await self._index.holdings()).views.get(view.name)
-        if held is not None and held >= expected.papers:
+        held = (await self._index.holdings()).views.get(view.name, 0)  # a view that is only marked is not there yet
+        if held >= expected.papers:
             return True
         self.forget(view.name)
-        await self._refill(view, f"the index holds {held or 0} papers, the ledger has written {expected.papers}")
+        await self._refill(view, f"the index holds {held} papers, the ledger has written {expected.papers}")
         return False
 
     async def _compare(self, view: View, before: Holdings) -> None:
