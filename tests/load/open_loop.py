@@ -55,6 +55,8 @@ class Offered:
     """Of answered requests, from when they were due."""
     by_kind: dict[str, Latencies] = field(default_factory=lambda: defaultdict(Latencies))
     endings: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    """Who refused, as the messages say."""
 
     @property
     def answered(self) -> int:
@@ -89,6 +91,7 @@ async def offer(requests: Iterator[Due], rate: float, seconds: float) -> Offered
             await request.call()
         except grpc.aio.AioRpcError as error:
             offered.endings[_ending(error)] += 1
+            offered.refusals[(error.details() or "").partition(":")[0]] += 1
             return
         took = time.monotonic() - due
         offered.latencies.record(took)

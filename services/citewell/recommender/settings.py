@@ -44,7 +44,7 @@ class RecommenderSettings(ServiceSettings):
     the text around the place, of writers who agree in their request."""
     batch_in_flight: int = Field(4, ge=1, le=100)
     """How many queries of one RecommendBatch are answered at the same time."""
-    longest_queue_seconds: float = Field(0.5, gt=0)
+    longest_queue_seconds: float = Field(1.0, gt=0)
     """Recommend: a call that would take longer than this and than `longest_queue_times` allows is refused at once."""
     longest_queue_times: float = Field(4.0, ge=1)
     """Recommend: a call may take so many times as long as a call takes while at most two are in progress."""

@@ -52,7 +52,7 @@ def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], output: Out
         return
     table = Table(box=SIMPLE, pad_edge=False)
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left", no_wrap=bool(number))
+        table.add_column(name, justify="right" if number else "left", no_wrap=bool(number), overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console(highlight=False).print(table)
