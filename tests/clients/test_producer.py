@@ -65,7 +65,7 @@ def _searchable(client: Client) -> set[tuple[int, int]]:
 def test_the_asyncapi_page_tells_what_the_settings_say() -> None:
     page = yaml.safe_load((ROOT / "deploy/kafka/asyncapi.yaml").read_text())
     channel = page["channels"]["publications"]
-    [events, _] = wanted_topics(KafkaSettings(), partitions=1, replication=1)
+    [events, *_] = wanted_topics(KafkaSettings(), partitions=1, replication=1)
     assert channel["address"] == events.name
     topic = channel["bindings"]["kafka"]["topicConfiguration"]
     assert ",".join(topic["cleanup.policy"]) == events.configs["cleanup.policy"]

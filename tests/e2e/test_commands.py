@@ -149,7 +149,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "says"),
     [
-        ("CITEWELL_RECOMMENDER__DEEPTH", "7", "unknown setting CITEWELL_RECOMMENDER__DEEPTH = '7'"),
+        ("CITEWELL_RECOMMENDER__DEEPTH", "7", "unknown setting CITEWELL_RECOMMENDER__DEEPTH; known here"),
         ("CITEWELL_RECOMMENDER__PRIOR_DECAY", "2", "CITEWELL_RECOMMENDER__PRIOR_DECAY is '2'"),
     ],
 )
