@@ -49,6 +49,7 @@ from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileWeights, normalised
 from citewell.profiler.projector import AT_ONCE, Projector
 from citewell.runtime import faults
+from citewell.runtime.access import Access
 from citewell.runtime.admission import Admission, AdmissionLimits
 from citewell.runtime.channels import open_channel
 from citewell.runtime.errors import FailedPrecondition, NotFound, Unavailable
@@ -555,7 +556,10 @@ class EdgeHistories(Histories):
 
     async def serve(self, service: IndexServer) -> IndexWriter:
         admission = Admission(AdmissionLimits(calls=100, request_bytes=1 << 30, wait_seconds=30.0), time.monotonic)
-        self.service, self.server = service, grpc.aio.server(interceptors=[CallInterceptor(30.0, admission)])
+        self.service, self.server = (
+            service,
+            grpc.aio.server(interceptors=[CallInterceptor(30.0, admission, Access(None))]),
+        )
         service.register(self.server)
         port = self.server.add_insecure_port("127.0.0.1:0")
         await self.server.start()

@@ -56,6 +56,16 @@ def test_the_first_calls_are_always_taken() -> None:
     assert taken(learned(Clock(), 5.0), seconds_left=0.1) == 2
 
 
+def test_a_call_that_waited_for_a_lost_service_changes_nothing() -> None:
+    clock = Clock()
+    pace = learned(clock, 0.1)
+    for _ in range(10):
+        with pace.call(60.0) as call:
+            clock.now += 5.0
+            call.tells = False
+    assert taken(pace) == 10
+
+
 def test_a_refusal_says_when_to_come_again_and_changes_nothing() -> None:
     clock = Clock()
     pace = learned(clock, 0.1)

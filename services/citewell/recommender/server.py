@@ -129,8 +129,10 @@ class RecommenderServer(RecommenderServiceServicer):
     async def Recommend(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResponse:
         if request.options.min_watermark:  # it mostly waits, which slows down no other call
             return await self._answer(request)
-        with self._pace.call(deadlines.remaining()):
-            return await self._answer(request)
+        with self._pace.call(deadlines.remaining()) as taken:
+            answer = await self._answer(request)
+            taken.tells = not answer.degraded
+            return answer
 
     async def _answer(self, request: messages.RecommendRequest) -> messages.RecommendResponse:
         options = options_from_message(request.options, self._settings.default_rerank_depth)
@@ -159,8 +161,10 @@ class RecommenderServer(RecommenderServiceServicer):
     async def _result(self, request: messages.RecommendRequest, context: Any) -> messages.RecommendResult:
         """One answer among several: an error of its own does not fail the others."""
         try:
-            with self._pace.call(deadlines.remaining(), refuse=False):
-                return messages.RecommendResult(response=await self._answer(request))
+            with self._pace.call(deadlines.remaining(), refuse=False) as taken:
+                answer = await self._answer(request)
+                taken.tells = not answer.degraded
+                return messages.RecommendResult(response=answer)
         except CitewellError as known:
             return messages.RecommendResult(error=_told(known))
         except Exception:

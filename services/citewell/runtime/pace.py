@@ -23,6 +23,14 @@ LEAST_RETRY_SECONDS, MOST_RETRY_SECONDS = 0.05, 5.0
 
 
 @dataclass(slots=True)
+class Taken:
+    """A call that is in progress."""
+
+    tells: bool = True
+    """Whether how long it takes says something of the pace. Not so if it waited for a service that is lost."""
+
+
+@dataclass(slots=True)
 class Pace:
     """Expects a call to take as long as the calls in progress, one after the other, and refuses it if that is too long.
 
@@ -45,7 +53,7 @@ class Pace:
     """When the last call ended, or the first one began after there was none."""
 
     @contextmanager
-    def call(self, seconds_left: float, *, refuse: bool = True) -> Iterator[None]:
+    def call(self, seconds_left: float, *, refuse: bool = True) -> Iterator[Taken]:
         """Counts a call while it runs. Raises Overloaded if it would take too long, unless `refuse` is false."""
         expected = (self.in_flight + 1) * self.cost
         usual = self.times * self.undisturbed if self.undisturbed else UNKNOWN_SECONDS
@@ -61,17 +69,19 @@ class Pace:
             self._answered = started
         self.in_flight += 1
         self._note_crowd(started)
+        taken = Taken()
         try:
-            yield
+            yield taken
         finally:
             # A call that failed or was cancelled late has cost as much as one that was answered.
             now = self.clock()
             self._note_crowd(now)
             self.in_flight -= 1
-            self.cost = _mean(self.cost, now - self._answered)
+            if taken.tells:
+                self.cost = _mean(self.cost, now - self._answered)
+                if self._crowded < started:
+                    self.undisturbed = _mean(self.undisturbed, now - started)
             self._answered = now
-            if self._crowded < started:
-                self.undisturbed = _mean(self.undisturbed, now - started)
 
     def _note_crowd(self, now: float) -> None:
         if self.in_flight > FEW:
