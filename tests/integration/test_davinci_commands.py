@@ -90,8 +90,9 @@ def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
     assert page.with_suffix(".svg").stat().st_size > 1000
     # An item that everything speaks for is surer than one that nothing speaks for.
     table = calibration.tables[1]
-    likely = {"retrieval": 2.5, "margin": 0.5, "log_rank": 0.0}
-    assert table.confidence(likely) > table.confidence({"retrieval": 0.3, "margin": -1.5, "log_rank": 1.6})
+    likely = {"retrieval": 2.5, "second": 6.0, "second_margin": 2.0, "log_rank": 0.0}
+    unlikely = {"retrieval": 0.3, "second": -6.0, "second_margin": -8.0, "log_rank": 1.6}
+    assert table.confidence(likely) > table.confidence(unlikely)
 
 
 def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(tmp_path: Path) -> None:

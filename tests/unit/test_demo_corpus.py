@@ -82,7 +82,7 @@ def test_a_large_world_streams() -> None:
         return peak
 
     peak_of(100)  # so that imports and caches of the first use are not measured
-    assert peak_of(4000) < 1.5 * peak_of(400) < 2**20
+    assert peak_of(4000) < 2**19  # together they are megabytes; threads of earlier tests may allocate a little, too
 
 
 def test_the_files_are_what_the_readers_read(tmp_path: Path) -> None:
