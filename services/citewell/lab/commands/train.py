@@ -14,6 +14,7 @@ from citewell.lab.commands.citation_need import citation_need
 from citewell.lab.commands.everything import everything
 from citewell.lab.commands.options import QueryMapFile, progress
 from citewell.lab.commands.query_map import query_map
+from citewell.lab.commands.rivals import add_rivals
 from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
@@ -31,6 +32,7 @@ app.command("query-map")(query_map)
 app.command("all")(everything)
 app.command("citation-need")(citation_need)
 app.command("second-phase")(second_phase)
+add_rivals(app)
 
 
 @app.callback()

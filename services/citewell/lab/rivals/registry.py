@@ -1,0 +1,17 @@
+"""All rivals by name, registered here only: commands, tables and pictures read these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival
+from citewell.lab.systems import System
+
+_RETRIEVERS: tuple[Rival[Any, System], ...] = ()
+_RERANKERS: tuple[Rival[Any, ListReranker], ...] = ()
+_GLOBALS: tuple[Rival[Any, GlobalSystem], ...] = ()
+
+RETRIEVERS = {rival.name: rival for rival in _RETRIEVERS}
+RERANKERS = {rival.name: rival for rival in _RERANKERS}
+GLOBALS = {rival.name: rival for rival in _GLOBALS}
+RIVALS: dict[str, Rival[Any, Any]] = {**RETRIEVERS, **RERANKERS, **GLOBALS}
