@@ -112,10 +112,16 @@ def test_a_deadline_is_passed_on(running: Running) -> None:
     assert (status, error["code"]) == (504, "deadline_exceeded")
 
 
-def test_a_request_that_is_too_large_is_refused(running: Running) -> None:
-    status, error = _post(running, "Recommend", {"query": {"title": "x" * (9 << 20)}})
+@pytest.mark.parametrize("megabytes", [9, 30])
+def test_a_request_that_is_too_large_is_refused(running: Running, megabytes: int) -> None:
+    status, error = _post(running, "Recommend", {"query": {"title": "x" * (megabytes << 20)}})
     assert error["code"] == "resource_exhausted"
     assert status == 429
+
+
+def test_a_refusal_is_read_also_by_a_client_that_sends_its_whole_body_first(running: Running) -> None:
+    status, error = _post(running, "Recommend", {"query": {"title": "x" * (7 << 20)}}, traceparent="é")
+    assert (status, error["code"]) == (400, "invalid_argument")
 
 
 def test_other_origins_are_let_in_only_when_named(running: Running) -> None:

@@ -137,7 +137,7 @@ def test_publish_is_done_with_each_event_as_it_comes(stack: Stack) -> None:
 
 
 def test_publish_says_where_it_stopped_when_nobody_answers() -> None:
-    told = citewell("publish", "--address", "127.0.0.1:1", "--timeout", "30", stdin=line("lost"))
+    told = citewell("publish", "--address", "127.0.0.1:1", "--timeout", "5", stdin=line("lost"))
     assert told.returncode == 1
     assert "0 published" in told.stderr
     assert "UNAVAILABLE" in told.stderr

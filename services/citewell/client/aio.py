@@ -41,7 +41,7 @@ from citewell.recommender.v1 import recommender_pb2
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke
-from citewell.runtime.errors import CitewellError, Code, Overloaded, error_for
+from citewell.runtime.errors import CitewellError, Code, DeadlineExceeded, Overloaded, error_for
 from citewell.scholarly.publications import Publication, Retraction
 from citewell.scholarly.queries import Query
 from citewell.types.messages import publication_to_message
@@ -302,12 +302,16 @@ def _publish_request(body: Publishable, request_id: str) -> ingestion_pb2.Publis
 
 
 async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Retries after retryable errors, with growing pauses, until the deadline."""
+    """Retries after retryable errors, with growing pauses, until the deadline; then raises the last of them."""
     pause = FIRST_PAUSE_SECONDS
+    failure: CitewellError | None = None
     while True:
         try:
             return await attempt()
         except CitewellError as error:
+            if failure and isinstance(error, DeadlineExceeded):
+                raise failure from None  # why earlier attempts failed tells more than that the time ended
+            failure = error
             told = error.retry_after_seconds if isinstance(error, Overloaded) else 0.0
             seconds = max(told, pause) * random.uniform(0.75, 1.25)
             if not error.retryable or seconds >= deadlines.remaining():

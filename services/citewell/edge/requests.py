@@ -25,29 +25,34 @@ class WholeRequests:
         self._in_flight = self._waiting = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = bytearray(), True
+
+        async def refuse(status: int, code: str, message: str) -> None:
+            self._waiting -= len(body)
+            body.clear()
+            unread = 4 * self._most_bytes if more else 0
+            await _refuse(receive, send, unread, status, code, message)
+
         if any(_UNPRINTABLE.search(value) for _, value in scope["headers"]):
-            await refuse(send, 400, "invalid_argument", "a header has characters other than printable ASCII")
+            await refuse(400, "invalid_argument", "a header has characters other than printable ASCII")
             return
-        body = bytearray()
         try:
-            more = True
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return
-                part = message.get("body", b"")
+                part, more = message.get("body", b""), message.get("more_body", False)
                 body += part
                 self._waiting += len(part)
                 if len(body) > self._most_bytes:
                     told = f"the request is larger than {self._most_bytes} bytes"
-                    await refuse(send, 429, "resource_exhausted", told)
+                    await refuse(429, "resource_exhausted", told)
                     return
                 if self._waiting > self._most_waiting:
-                    await refuse(send, 503, "unavailable", "requests of too many bytes are being received")
+                    await refuse(503, "unavailable", "requests of too many bytes are being received")
                     return
-                more = message.get("more_body", False)
             if self._in_flight >= self._most_in_flight:
-                await refuse(send, 503, "unavailable", f"{self._in_flight} requests are in progress")
+                await refuse(503, "unavailable", f"{self._in_flight} requests are in progress")
                 return
             self._in_flight += 1
             try:
@@ -72,10 +77,18 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def refuse(send: Send, status: int, code: str, message: str) -> None:
-    """Answers with an error as Connect defines it; the connection is closed, since the request may not be read."""
+async def _refuse(receive: Receive, send: Send, most_unread: int, status: int, code: str, message: str) -> None:
+    """Answers with an error as Connect defines it, then closes the connection.
+
+    The rest of the request is read first and thrown away, up to a limit: when a connection with unread bytes is closed,
+    the client may see "connection reset" instead of the answer.
+    """
     content = json.dumps({"code": code, "message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     headers += [(b"connection", b"close"), *([(b"retry-after", b"1")] if status == 503 else [])]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+    await send({"type": "http.response.body", "body": content, "more_body": True})
+    while most_unread > 0:
+        part = await receive()
+        most_unread = most_unread - len(part.get("body", b"")) if part.get("more_body") else 0
+    await send({"type": "http.response.body", "body": b""})
