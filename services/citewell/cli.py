@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from citewell import __version__
-from citewell.commands.failing import EXIT_CODES, WRONG_USAGE, fail
+from citewell.commands.failing import EXIT_CODES, WRONG_USAGE, fail, told
 from citewell.runtime.errors import CitewellError
 from citewell.runtime.settings import UnknownSetting
 
@@ -51,7 +51,7 @@ COMMANDS = {
     "topics": Entry("Create or check the Kafka topics."),
     "service-config": Entry("Print the gRPC service config that clients should use."),
     "evaluate": _of_the_lab("Measure retrieval and reranking on a data set."),
-    "train": _of_the_lab("Train the reranker."),
+    "train": _of_the_lab("Train the models that ship, all of them on your own corpus, or a rival."),
     "export": _of_the_lab("Export a trained reranker for serving, or feedback as a data set."),
 }
 
@@ -102,8 +102,7 @@ def main() -> None:
     try:
         app()
     except CitewellError as error:
-        hint = "; this may pass: try again" if error.retryable else ""
-        fail(f"{error.message} ({error.code.name}, {error.reason}){hint}")
+        fail(told(error))
     except ModuleNotFoundError as error:
         entry = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), Entry(""))
         fail(f"the package {error.name!r} is not installed: pip install 'citewell[{entry.extra}]'")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+from citewell.runtime.errors import CitewellError
+
 FAILED = 1
 """A service refused or failed, or a check found faults."""
 WRONG_USAGE = 2
@@ -16,3 +18,11 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
     """Ends the command with one line on standard error."""
     print(f"citewell: {message}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def told(error: CitewellError) -> str:
+    """The error in one line, with what to do about it."""
+    if "unreachable" in error.metadata:
+        return f"{error.message}; is it running? `citewell up` starts all services here, --address names one elsewhere"
+    codes = ", ".join(dict.fromkeys((error.code.name, error.reason)))
+    return f"{error.message} ({codes})" + ("; this may pass: try again" if error.retryable else "")

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from citewell.client import AsyncCitewell, CitewellError, PublicationState, PublicationStatus, Receipt
 from citewell.commands.calls import JsonOption, Target, calls_services
-from citewell.commands.failing import FAILED, fail
+from citewell.commands.failing import FAILED, fail, told
 from citewell.ingestion.v1 import ingestion_pb2
 
 STANDARD_INPUT = "-"
@@ -80,7 +80,7 @@ def _run(target: Target, stream: BinaryIO, source: str, size: int, wait: bool, a
         try:
             asyncio.run(work())
         except CitewellError as error:
-            publishing.stopped = f"; stopped: {error.message} ({error.code.name}, {error.reason})"
+            publishing.stopped = f"; stopped: {told(error)}"
     rate = publishing.accepted / max(time.monotonic() - started, 1e-9)
     print(f"citewell: {publishing.summary()}; {rate:,.0f} events/s{publishing.stopped}", file=sys.stderr)
     if publishing.failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,11 @@ SERVICE_CONFIG = {
     "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.1},
 }
 """What every client of citewell should use; `citewell service-config` prints it for clients in other languages."""
+
+# gRPC's words when no connection could be made, for its one structured part: the address.
+_NO_CONNECTION = re.compile(
+    r"last error: \w+: (?:ipv4:)?(?P<address>\S+): (?:Failed to connect to remote host: )?(?P<why>.+)$"
+)
 
 Response = TypeVar("Response")
 
@@ -251,6 +257,10 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
         return _InvalidRemoteField(violation.field, message, reason)
     code = int(error.code().value[0])
     if not reason:  # gRPC ended the call itself: no connection, or the deadline
+        lost = _NO_CONNECTION.search(message)
+        if lost:
+            metadata["unreachable"] = lost["address"]
+            message = f"nothing answers at {lost['address']} ({lost['why']})"
         message = f"{stage}: {message}"
         reason = {4: DeadlineExceeded.default_reason, 14: Unavailable.default_reason}.get(code, error.code().name)
     metadata.setdefault("stage", stage)
