@@ -68,9 +68,9 @@ prometheus-rule: setup-dev ## Write k8s/components/monitoring/rules.yaml from th
 prove-images: setup-dev ## Build the images in clean Debian roots, without Docker, and start them (needs root, debootstrap)
 	$(BIN)/python deploy/prove_images.py
 
-prove-cluster: setup-dev ## Prove what needs Docker, kind or a GPU; ends with 0 only if all of it passed
+prove-cluster: setup-dev .venv-audit/complete ## Prove what needs Docker, kind or a GPU; ends with 0 only if all of it passed
 	$(BIN)/python deploy/prove_cluster.py
-prove-cluster-list: setup-dev ## List what there is to prove, and what this machine can
+prove-cluster-list: setup-dev .venv-audit/complete ## List what there is to prove, and what this machine can
 	@$(BIN)/python deploy/prove_cluster.py --list
 
 demo: setup ## Show the whole system at work on an invented corpus (no torch, no Java)
@@ -123,6 +123,9 @@ rolling: setup-dev ## Restart every service under load, twice: no call may fail
 links: setup-dev ## Cut links and freeze services in random order: calls end in time, nothing is lost
 	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_links.py
 
+hosts: setup-dev ## The same between hosts: a network namespace for each of two of most services (needs Linux and root)
+	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_hosts.py
+
 runbook: setup-dev ## Cause each trouble of the runbook, and run the page's own commands
 	$(FAULTS) --junitxml=.cache/$@.xml tests/faults/test_runbook.py tests/faults/test_full_disk.py
 
@@ -140,14 +143,16 @@ observed: setup-dev ## Draw the dashboards and one trace from running services
 	.venv-audit/bin/pip --disable-pip-version-check -q install cyclonedx-bom==$(CYCLONEDX_VERSION) pip-audit==$(AUDIT_VERSION)
 	touch $@
 
-.PHONY: sbom audit
+.PHONY: sbom audit audit-where-possible hosts
 sbom: setup-dev .venv-audit/complete ## Write the list of all installed packages to .cache/sbom.json (CycloneDX)
 	@mkdir -p .cache
 	.venv-audit/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --of JSON -o .cache/sbom.json
 
-# --strict: a package whose advisories cannot be asked for is a failure, not a pass.
+# A package whose advisories cannot be asked for is a failure, not a pass.
 audit: .venv-audit/complete ## Look up known vulnerabilities of the locked packages (asks PyPI's advisory service)
-	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r requirements.lock
+	$(PYTHON) deploy/audit.py .venv-audit/bin/pip-audit
+audit-where-possible: .venv-audit/complete ## The same; passes, and says so, where no advisories can be reached
+	$(PYTHON) deploy/audit.py .venv-audit/bin/pip-audit --where-possible
 
 repro: setup-dev ## Measure published and own figures again (needs CITEWELL_DATA)
 	$(BIN)/python -m pytest tests/repro -m data

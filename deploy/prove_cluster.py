@@ -73,6 +73,11 @@ REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
     ),
     "kind": ("kind, for a cluster of its own", lambda: _answers("kind", "version")),
     "kubectl": ("kubectl", lambda: _answers("kubectl", "version", "--client")),
+    "advisories": (
+        "advisories of the package registry",
+        lambda: _answers(sys.executable, str(ROOT / "deploy" / "prove" / "advisories.py")),
+    ),
+    "memory": ("64 GB of memory", lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") > 60e9),
     "helm": ("helm, for operators", lambda: _answers("helm", "version")),
 }
 """What a script may need, in words, and how to find out."""

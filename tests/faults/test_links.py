@@ -6,27 +6,20 @@ acknowledged event becomes searchable (P1).
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
-import grpc
 import pytest
 
 from citewell.commands.stack import Stack, choose_ports
-from citewell.ingestion.v1 import ingestion_pb2
-from citewell.recommender.v1 import recommender_pb2 as messages
-from citewell.scholarly.publications import Publication
 from tests.demo_world import Asked, divided
-from tests.e2e.client import Client, Refusal
+from tests.e2e.client import Client
 from tests.e2e.conftest import publish
+from tests.faults.callers import PATIENCE, USUAL, Callers, whole
 from tests.servers.processes import wait_until
 from tests.servers.proxy import Proxy
 from tests.tiny_models import write_tiny_encoder
@@ -43,12 +36,6 @@ LINKS = (
     ("ingestion", "profiler"),
 )
 RERANKER_REASONS = {"RERANKER_UNAVAILABLE", "RERANK_TIMEOUT"}
-USUAL = {"CONTEXT_CUT"}
-"""What the tiny encoder lacks in any case."""
-DEADLINES = (0.5, 1.0, 3.0)
-SLACK = 1.0
-"""How much later than its deadline a call may end on a busy machine."""
-PATIENCE = 90.0
 
 
 @dataclass
@@ -116,65 +103,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         yield System(stack, links, [asked for _, some in world for asked in some])
 
 
-@dataclass
-class Callers:
-    """Threads that ask with changing deadlines, and one that publishes."""
-
-    system: System
-    deadlines: tuple[float, ...] = DEADLINES
-    endings: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    answers: list[set[str]] = field(default_factory=list)
-    """The reasons of degradation of each answer."""
-    tokens: list[str] = field(default_factory=list)
-    over: threading.Event = field(default_factory=threading.Event)
-
-    @contextmanager
-    def calling(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._ask, args=[number]) for number in range(3)]
-        threads.append(threading.Thread(target=self._publish))
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self.over.set()
-            for thread in threads:
-                thread.join()
-
-    def _ask(self, number: int) -> None:
-        client = Client(self.system.stack.addresses)
-        deadlines = itertools.islice(itertools.cycle(self.deadlines), number, None)
-        for asked, deadline in zip(itertools.cycle(self.system.asked), deadlines, strict=False):
-            if self.over.is_set():
-                break
-            started = time.monotonic()
-            try:
-                answer = client.recommend(asked.query, messages.Options(rerank_depth=5), seconds=deadline)
-                ending = "OK"
-                self.answers.append({each.reason for each in answer.degraded})
-                if not answer.items:
-                    self.wrong.append("an answer is empty")
-            except grpc.RpcError as error:
-                refusal = Refusal.of(error)
-                ending = refusal.code
-                if ending not in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"):
-                    self.wrong.append(f"{refusal}")
-            late = time.monotonic() - started - deadline
-            if late > SLACK:
-                self.wrong.append(f"{ending} came {late:.1f} s after a deadline of {deadline} s")
-            self.endings[ending] += 1
-        client.close()
-
-    def _publish(self) -> None:
-        client = Client(self.system.stack.addresses)
-        while not self.over.wait(0.1):
-            name = f"linked-{random.getrandbits(64):x}"
-            with suppress(grpc.RpcError):  # publishers repeat what is not acknowledged
-                self.tokens.append(client.publish(Publication(name, 1, f"Published while links are cut: {name}")).token)
-        client.close()
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(5 if metafunc.config.getoption("long") else 1))
@@ -188,7 +116,7 @@ def test_whoever_asks_hears_in_time_while_links_are_cut_in_random_order(
     system: System, seed: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
 ) -> None:
     draw = random.Random(seed)
-    callers = Callers(system)
+    callers = Callers(system.stack.addresses, system.asked)
     done = []
     with callers.calling():
         for _ in range(25 if pytestconfig.getoption("long") else 3):
@@ -208,25 +136,16 @@ def test_whoever_asks_hears_in_time_while_links_are_cut_in_random_order(
     record_property("endings", dict(callers.endings))
     assert not callers.wrong, done
     assert callers.endings["OK"], "somebody was answered"
-    client = Client(system.stack.addresses)
-    try:
-        started = time.monotonic()
-        wait_until(lambda: _whole(client, system.asked[0]), "a whole answer again", PATIENCE)
-        for token in callers.tokens:
-            status = client.settled(token, seconds=PATIENCE)
-            assert status.state == ingestion_pb2.PUBLICATION_STATE_SEARCHABLE, status
-        record_property("seconds_to_recover", round(time.monotonic() - started, 1))
-    finally:
-        client.close()
+    record_property("seconds_to_recover", callers.recovered())
 
 
 @pytest.mark.timeout(180)
 def test_without_the_reranker_every_answer_comes_and_says_so(system: System, loss: str) -> None:
     link = ("recommender", "reranker")
-    callers = Callers(system, deadlines=(5.0,))
+    callers = Callers(system.stack.addresses, system.asked, deadlines=(5.0,))
     client = Client(system.stack.addresses)
     try:
-        wait_until(lambda: _whole(client, system.asked[0]), "a whole answer before", PATIENCE)
+        wait_until(lambda: whole(client, system.asked[0]), "a whole answer before", PATIENCE)
         with callers.calling(), system.frozen("reranker") if loss == "frozen" else system.disturbed(link, loss):
             wait_until(lambda: len(callers.answers) >= 12, "twelve answers", PATIENCE)
         assert not callers.wrong
@@ -234,14 +153,6 @@ def test_without_the_reranker_every_answer_comes_and_says_so(system: System, los
         assert all(reasons <= RERANKER_REASONS | USUAL for reasons in callers.answers)
         if loss in ("cut", "stalled", "frozen"):
             assert any(reasons & RERANKER_REASONS for reasons in callers.answers)
-        wait_until(lambda: _whole(client, system.asked[0]), "a whole answer again", PATIENCE)
+        wait_until(lambda: whole(client, system.asked[0]), "a whole answer again", PATIENCE)
     finally:
         client.close()
-
-
-def _whole(client: Client, asked: Asked) -> bool:
-    try:
-        answer = client.recommend(asked.query, messages.Options(rerank_depth=5), seconds=5.0)
-    except grpc.RpcError:
-        return False
-    return bool(answer.items) and {each.reason for each in answer.degraded} <= USUAL

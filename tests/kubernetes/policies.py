@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -78,8 +79,12 @@ def settings_of(container: Object, service: str) -> ServiceSettings:
     """The settings that the service reads from its container's environment; UnknownSetting where one is wrong."""
     kind = getattr(importlib.import_module(f"citewell.{service}.settings"), f"{service.capitalize()}Settings")
     variables = {name: value for name, value in environment(container).items() if name.startswith("CITEWELL_")}
-    told = dict(_with_secrets(variables))
-    with mock.patch.dict(os.environ, told, clear=True):
+    return _read(kind, tuple(_with_secrets(variables)))
+
+
+@functools.cache  # most combinations have the same containers
+def _read(kind: type[ServiceSettings], told: tuple[tuple[str, str], ...]) -> ServiceSettings:
+    with mock.patch.dict(os.environ, dict(told), clear=True):
         return read_settings(kind)
 
 
@@ -221,9 +226,15 @@ def scaled_workloads_have_no_replicas(objects: list[Object]) -> Iterator[str]:
                 yield f"{key} has replicas, and {name_of(each)} scales it"
 
 
-def scalers_ask_for_metrics_that_exist(objects: list[Object]) -> Iterator[str]:
+@functools.cache
+def _metrics() -> set[str]:
+    """Names of the metrics that the code creates."""
     text = "\n".join(path.read_text() for path in CODE.rglob("*.py"))
-    known = set(re.findall(r"create_\w+\(\s*\"(citewell_\w+)\"", text))
+    return set(re.findall(r"create_\w+\(\s*\"(citewell_\w+)\"", text))
+
+
+def scalers_ask_for_metrics_that_exist(objects: list[Object]) -> Iterator[str]:
+    known = _metrics()
     for each in objects:
         if each["kind"] == "ScaledObject":
             for trigger in each["spec"]["triggers"]:

@@ -41,7 +41,7 @@ def test_an_overlay_follows_schemas_and_policies(overlay: str) -> None:
     assert problems(build(KUBERNETES / "overlays" / overlay), set()) == []
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_every_combination_follows_schemas_and_policies(request: pytest.FixtureRequest) -> None:
     checked: set[str] = set()
     chosen = list(combinations(every=request.config.getoption("--long")))

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -42,8 +43,16 @@ class KafkaBroker:
 
     user = "citewell"
 
-    def __init__(self, folder: Path, advertised_link_port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        advertised_link_port: int | None = None,
+        host: str = "127.0.0.1",
+        inside: Sequence[str] = (),
+    ) -> None:
+        """`inside` is the command that runs a program on that host, where it is not this one."""
         self._libs = _libraries()
+        self._host, self._inside = host, inside
         self._folder = folder
         self._log = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,6 +62,7 @@ class KafkaBroker:
         self._issue_certificate()
         template = (_DEPLOY / "server.properties").read_text()
         for name, value in {
+            "host": host,
             "plain_port": self._plain,
             "link_port": self.link_port,
             "advertised_link_port": advertised_link_port or self.link_port,
@@ -67,12 +77,12 @@ class KafkaBroker:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._plain}"
+        return f"{self._host}:{self._plain}"
 
     @property
     def secure_address(self) -> str:
         """TLS with the certificate authority in `ca`, then `user` and `password`."""
-        return f"127.0.0.1:{self._secure}"
+        return f"{self._host}:{self._secure}"
 
     @property
     def ca(self) -> Path:
@@ -124,7 +134,7 @@ class KafkaBroker:
             end(process, self._log)
 
     def _java(self) -> list[str]:
-        return ["java", *_JVM, "-cp", f"{self._libs}/*"]
+        return [*self._inside, "java", *_JVM, "-cp", f"{self._libs}/*"]
 
     def _format(self) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -137,7 +147,7 @@ class KafkaBroker:
         if self._process is not None and self._process.poll() is not None:
             raise RuntimeError(f"the broker ended with {self._process.returncode}:\n{tail(self._log)}")
         try:
-            socket.create_connection(("127.0.0.1", self._plain), timeout=1).close()
+            socket.create_connection((self._host, self._plain), timeout=1).close()
             admin = KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=2000, request_timeout_ms=5000)
         except (OSError, KafkaError):
             return False
@@ -153,7 +163,7 @@ class KafkaBroker:
         key, certificate = self._folder / "key.pem", self.ca
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-             "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", certificate],
+             "-addext", f"subjectAltName=IP:{self._host},DNS:localhost", "-keyout", key, "-out", certificate],
             check=True, capture_output=True,
         )  # fmt: skip
         (self._folder / "broker.pem").write_text(key.read_text() + certificate.read_text())

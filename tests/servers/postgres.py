@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,7 +40,9 @@ def _owner() -> dict[str, Any]:
 class PostgresServer:
     """One cluster that keeps its folder and port across restarts. Each test gets a database of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> None:
+        """`inside` is the command that runs a program on that host, where it is not this one."""
+        self._host, self._inside = host, inside
         self._binaries = _binaries()
         self._owner = _owner()
         # Not below pytest's folders, which other users cannot read.
@@ -69,6 +72,8 @@ class PostgresServer:
             done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **self._owner)
             if done.returncode:
                 raise RuntimeError(f"initdb failed: {done.stderr}")
+            with (self._data / "pg_hba.conf").open("a") as access:
+                access.write(f"host all all {self._host}/24 trust\n")
         wait_until(self._starts, "PostgreSQL answers", seconds)
         return self
 
@@ -97,20 +102,28 @@ class PostgresServer:
         name = next(self._names)
         with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
-        return f"postgresql+psycopg://citewell@127.0.0.1:{self.port}/{name}"
+        return f"postgresql+psycopg://citewell@{self._host}:{self.port}/{name}"
 
     def address(self, database: str, port: int | None = None) -> str:
         """The psycopg address of a database, optionally through a proxy's port."""
-        return f"postgresql://citewell@127.0.0.1:{port or self.port}/{database}"
+        return f"postgresql://citewell@{self._host}:{port or self.port}/{database}"
+
+    def _on_host(self) -> list[str]:
+        """The command that runs a program on the server's host as its owner, where that is not this host."""
+        if not self._inside:
+            return []
+        told = [f"--reuid={self._owner['user']}", f"--regid={self._owner['group']}", "--clear-groups"]
+        return [*self._inside, "setpriv", *told]
 
     def _starts(self) -> bool:
         # After SIGKILL the shared memory may remain for a moment. The server then ends at once and is started again.
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [f"{self._binaries}/postgres", "-D", str(self._data), "-p", str(self.port), "-k", str(self._folder),
-                     "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_connections=200"],
-                    stdout=log, stderr=log, cwd="/", start_new_session=True, **self._owner,
+                    [*self._on_host(), f"{self._binaries}/postgres", "-D", str(self._data),
+                     "-p", str(self.port), "-k", str(self._folder),
+                     "-c", f"listen_addresses={self._host}", "-c", "fsync=off", "-c", "max_connections=200"],
+                    stdout=log, stderr=log, cwd="/", start_new_session=True, **({} if self._inside else self._owner),
                 )  # fmt: skip
         try:
             psycopg.connect(self.address("postgres"), connect_timeout=2).close()

@@ -124,13 +124,16 @@ class Stack:
         for service in services:
             with self.log(service).open("ab") as log:
                 self.processes[service] = subprocess.Popen(
-                    [sys.executable, "-m", f"citewell.{service}"],
+                    self._command(service),
                     env=self._environment(service),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl-C reaches only the supervisor, which stops the services in order
                 )
+
+    def _command(self, service: str) -> list[str]:
+        return [sys.executable, "-m", f"citewell.{service}"]
 
     def _environment(self, service: str) -> dict[str, str]:
         addresses = self.addresses
