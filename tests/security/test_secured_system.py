@@ -19,10 +19,12 @@ import pytest
 from citewell.commands.stack import State
 from citewell.index.v1 import index_pb2
 from citewell.index.v1.index_pb2_grpc import IndexServiceStub
+from citewell.lab.dataset import read_dataset
 from citewell.profiler.v1 import ledger_pb2
 from citewell.profiler.v1.ledger_pb2_grpc import LedgerServiceStub
 from citewell.recommender.v1 import recommender_pb2
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
+from tests.lab_sets import write_lines
 from tests.security.every_service import RECOMMEND
 from tests.servers.processes import free_ports
 from tests.tiny_models import write_tiny_encoder
@@ -80,6 +82,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSystem]:
         "CITEWELL_PROFILER__ENCODER_CACHE": str(folder / "graphs"),
         "CITEWELL_RERANKER__BACKEND": "none",
         "CITEWELL_RECOMMENDER__METRICS_PORT": str(free_ports(1)[0]),
+        "CITEWELL_RECOMMENDER__FEEDBACK": "text",
     }
     system = SecuredSystem(folder / "data", {**os.environ, **settings})
     data = ("--data", str(system.data))
@@ -169,6 +172,47 @@ def test_the_edge_passes_the_callers_token_on_and_adds_no_rights(system: Secured
     assert post(RECOMMEND, authorization=f"Bearer {token}")[0] == 200
     assert post(RECOMMEND, authorization=f"Bearer {token[:-4]}AAAA")[0] == 401
     assert post("/citewell.ingestion.v1.IngestionService/Publish", authorization=f"Bearer {token}")[0] == 404
+
+
+def test_feedback_is_exported_with_the_operators_certificate_and_only_with_it(
+    system: SecuredSystem, tmp_path: Path
+) -> None:
+    connection = {
+        "CITEWELL_TLS_CA": str(system.security / "ca.pem"),
+        "CITEWELL_TLS_CERT": str(system.security / "edge.pem"),
+        "CITEWELL_TLS_KEY": str(system.security / "edge.key"),
+        "CITEWELL_TOKEN_FILE": str(system.security / "writer.token"),
+    }
+    token = ("authorization", f"Bearer {(system.security / 'writer.token').read_text()}")
+    context = "as TARGETCIT has shown"
+    with system.channel("recommender", "edge") as recommender:
+        told = RecommenderServiceStub(recommender).RecordFeedback(
+            recommender_pb2.RecordFeedbackRequest(
+                shown=["p0", "p1"],
+                chosen=["p0"],
+                keep_text=True,
+                query=recommender_pb2.Query(context=context, title="Mine"),
+            ),
+            timeout=60,
+            metadata=[token],
+        )
+    assert told.text_kept
+    corpus = write_lines(
+        tmp_path / "corpus",
+        [{"id": paper, "title": "Citing well", "year": 2020} for paper in ("p0", "p1")],
+        [{"id": "c0", "citing_id": "p1", "cited_id": "p0", "text": "As TARGETCIT has shown.", "year": 2021}],
+        {"train": ["p1"], "validation": [], "test": []},
+    )
+    words = ("export", "feedback", str(tmp_path / "out"), "--corpus", str(corpus), "--data", str(system.data))
+    denied = system.run(*words, **connection)
+    assert denied.returncode == 1
+    assert "PERMISSION_DENIED, SCOPE_MISSING" in denied.stderr
+    assert not (tmp_path / "out").exists()
+    done = system.run(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 events, 1 with a choice, 1 contexts" in done.stdout
+    kept = [each for each in read_dataset(tmp_path / "out").contexts.texts if each == context]
+    assert kept == [context]
 
 
 def test_metrics_name_the_clients_of_the_policy_and_nobody_else(system: SecuredSystem) -> None:

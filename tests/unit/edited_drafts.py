@@ -16,6 +16,8 @@ from citewell.manuscripts.need import NeedModel, read_need_model
 from citewell.manuscripts.word import read_word
 from citewell.scholarly.contexts import count_targets
 
+KINDS = ("latex", "markdown", "plain", "word")
+
 LATEX = r"""\documentclass[11pt]{article}
 \usepackage[utf8]{inputenc}
 \usepackage{natbib} % \cite{} in a comment

@@ -36,8 +36,13 @@ ALLOWED = {
     "commands": VOCABULARY | {"client", "corpora", "demo", "editor", "manuscripts"},
     "cli": {"commands", "runtime"},
 }
-# These commands do not go through a service: they prepare the ledger for the profiler and the broker for ingestion.
-EXCEPTIONS = {("citewell.commands.migrate", "profiler"), ("citewell.commands.topics", "ingestion")}
+EXCEPTIONS = {
+    # These commands do not go through a service: they prepare the ledger for the profiler and the broker for ingestion.
+    ("citewell.commands.migrate", "profiler"),
+    ("citewell.commands.topics", "ingestion"),
+    # The lab's command that calls a service takes the connection options of all commands (citewell.commands.calls).
+    ("citewell.lab.commands.feedback", "commands"),
+}
 
 
 def modules() -> dict[str, Path]:

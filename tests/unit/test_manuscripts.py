@@ -85,6 +85,96 @@ def test_broken_latex_is_told_by_line_and_the_rest_is_read(broken: str, line: in
     assert any(problem.line == line and says in problem.message.lower() for problem in draft.problems), draft.problems
 
 
+NAMING = "\\documentclass{article}\n%s\\begin{document}\nAs \\cite{old} and \\cite{?} say.\n%s\\end{document}\n"
+
+
+@pytest.mark.parametrize(
+    ("draft", "bib", "line", "says"),
+    [
+        (
+            NAMING % ("", "\\bibliography{refs,lost}\n"),
+            BIB,
+            4,
+            r"\bibliography{lost} names a .bib file that was not sent",
+        ),
+        (NAMING % ("", "\\bibliography{refs}\n"), "\0", 4, r"\bibliography{refs} names a .bib file that was not sent"),
+        (NAMING % ("\\addbibresource[x=y]{lost.bib}\n", ""), BIB, 2, r"\addbibresource{lost.bib} names a .bib file"),
+        (NAMING % ("\n\\addbibresource{refs.bib}\n", ""), "no BibTeX", 3, "names refs.bib, which has no entry"),
+        (
+            NAMING % ("", "\\bibliography{refs}\n"),
+            "@misc{knuth1968, title={open\n",
+            4,
+            "names refs.bib, which has no entry",
+        ),
+    ],
+)
+def test_a_bibliography_that_is_missing_or_broken_is_told_where_it_is_named_and_the_rest_is_answered(
+    draft: str, bib: str, line: int, says: str
+) -> None:
+    read = read_files({"draft.tex": draft.encode(), "refs.bib": bib.encode()}, "draft.tex")
+    told = [problem for problem in read.problems if says in problem.message]
+    assert [(problem.file, problem.line) for problem in told] == [("draft.tex", line)]
+    assert [place.citation.keys for place in read.places] == [("?",)], "old may be in what is missing"
+    assert "old" in read.used_keys, "no new key may clash with it"
+
+
+def test_a_bibliography_that_is_there_is_found_with_and_without_its_suffix_and_folder() -> None:
+    draft = NAMING % ("", "\\bibliography{bib/refs, more.bib,\\jobname}\n")
+    bibs = {"paper/bib/refs.bib": BIB.encode(), "more.bib": b"@misc{old, title={Old}}"}
+    read = read_files({"paper/draft.tex": draft.encode(), **bibs}, "paper/draft.tex")
+    assert read.problems == []
+    flat = read_files({"draft.tex": draft.encode(), "refs.bib": BIB.encode(), "more.bib": b"@misc{old}"}, "draft.tex")
+    assert flat.problems == [], "a browser sends files without their folders"
+
+
+def test_the_front_matter_names_bibliographies() -> None:
+    text = "---\ntitle: A\nbibliography:\n  - refs.bib\n  - lost.bib\n---\nAs @old and [@?] say.\n"
+    draft = read_files({"draft.md": text.encode(), "refs.bib": BIB.encode()}, "draft.md")
+    assert [(each.line, each.message.split(";")[0]) for each in draft.problems] == [
+        (5, "bibliography: lost.bib names a .bib file that was not sent or is binary")
+    ]
+    assert [place.citation.keys for place in draft.places] == [("?",)]
+    one = read_files({"draft.md": b"---\nbibliography: 'lost.bib'\n---\nAs [@?] says.\n"})
+    assert [(each.line, each.column) for each in one.problems] == [(2, 15)]
+
+
+def test_the_key_of_a_broken_entry_is_no_open_place() -> None:
+    bib = "@misc{broken, title={open\n@misc{fine, title={Fine}}\n"
+    draft = read_files({"draft.tex": rb"See \cite{broken}, \cite{fine}, \cite{none}.", "refs.bib": bib.encode()})
+    assert [place.citation.keys for place in draft.places] == [("none",)]
+    (problem,) = draft.problems
+    assert (problem.file, problem.line) == ("refs.bib", 1)
+    assert "Unexpected block start" in problem.message
+
+
+def test_files_of_the_preamble_are_read_for_the_title_and_missed_by_line() -> None:
+    draft = "\\input{meta}\n\\input{macros}\n\\begin{document}As \\cite{?} says.\\end{document}"
+    meta = b"\\title{From afar}\\newcommand{\\x}{\\cite{}}"
+    read = read_files({"main.tex": draft.encode(), "meta.tex": meta}, "main.tex")
+    assert read.title == "From afar"
+    assert [(each.file, each.line) for each in read.problems] == [("main.tex", 2)]
+    assert len(read.places) == 1
+
+
+def test_code_has_no_places_and_its_braces_break_nothing() -> None:
+    code = r"\begin{lstlisting}[language=C]" + "\nif (a[?]) { \\cite{}\n" + r"\end{lstlisting} "
+    minted = r"\begin{minted}{python} x = '\cite{?} }' [?]\end{minted} % \begin{comment}"
+    draft = read_text("\\begin{document}\n" + code + minted + "\nWords \\cite{?} here.\\end{document}", None)
+    assert [(place.line, place.citation.keys) for place in draft.places] == [(5, ("?",))]
+    assert draft.problems == []
+
+
+def test_layout_is_no_prose_and_bibliography_items_define_their_keys() -> None:
+    text = (
+        r"\begin{document}\pagestyle{empty}As \cite{knuth} and \cite{?} on page~\pageref{a} say."
+        r"\bibliographystyle{plain}"
+        r"\begin{thebibliography}{9}\bibitem[Knuth(1968)]{knuth} D. Knuth.\end{thebibliography}\end{document}"
+    )
+    draft = read_text(text, None)
+    assert [place.citation.keys for place in draft.places] == [("?",)]
+    assert not {"empty", "plain", "knuth"} & set(draft.places[0].context.split())
+
+
 def test_a_file_that_includes_itself_is_read_once() -> None:
     draft = read_files({"a.tex": rb"\begin{document}\input{a} \cite{}\end{document}"})
     assert len(draft.places) == 1
@@ -295,7 +385,7 @@ PAPERS = [
 
 
 def test_new_keys_are_stable_and_clash_with_none() -> None:
-    assert new_keys(PAPERS, ["Muller2020great"]) == ["muller2020greata", "muller2020greatb", "anonymoussemantic"]
+    assert new_keys(PAPERS, ["Muller2020great"]) == ["muller2020greata", "muller2020greatb", "anonymoussemantics"]
     assert new_keys(PAPERS[:1], []) == ["muller2020great"]
 
 

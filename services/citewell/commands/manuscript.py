@@ -18,8 +18,8 @@ from citewell.client.options import options_to_message
 from citewell.commands.asking import BeforeOption, dated
 from citewell.commands.calls import JsonOption, Target, calls_services
 from citewell.manuscripts.applying import Choice, apply_choices
-from citewell.manuscripts.bibliography import DraftKeys, read_bibtex, to_bibtex, to_csl
-from citewell.manuscripts.flow import Source
+from citewell.manuscripts.bibliography import DraftKeys, to_bibtex, to_csl
+from citewell.manuscripts.drafts import read_files
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime.channels import answers as answers_of
@@ -73,8 +73,8 @@ def manuscript(
     console = Console(highlight=False, stderr=as_json)
     answers = target.run(_ask(request, target, console, as_json=as_json))
     papers = _papers(answers)
-    bibliography = read_bibtex(Source(name, _text(content)) for name, content in files.items() if name.endswith(".bib"))
-    keys = dict(zip(papers, DraftKeys(bibliography).of(list(papers.values())), strict=True))
+    read = read_files(files, request.main)
+    keys = dict(zip(papers, DraftKeys(read.bibliography, read.used_keys).of(list(papers.values())), strict=True))
     for path, text in (
         (bibtex, to_bibtex(list(papers.values()), list(keys.values()))),
         (csl, json.dumps(to_csl(list(papers.values()), list(keys.values())), indent=2, ensure_ascii=False)),
@@ -93,7 +93,7 @@ def manuscript(
             for answer in answers
             if answer.result.response.items and not answer.HasField("suggested")
         ]
-        chosen = {choice.key for choice in choices} - bibliography.entries.keys()
+        chosen = {choice.key for choice in choices} - read.bibliography.entries.keys()
         added = {key: papers[paper_id] for paper_id, key in keys.items() if key in chosen}
         written = apply_choices({name: _text(content) for name, content in files.items()}, choices)
         written["citewell.bib"] = to_bibtex(list(added.values()), list(added))
@@ -161,11 +161,15 @@ def _print_place(answer: messages.RecommendManuscriptResponse, console: Console)
 def _files(draft: Path, bibs: list[Path]) -> dict[str, bytes]:
     """The draft, and for LaTeX the text files of its folder, by their paths below it."""
     files = {draft.name: draft.read_bytes()}
-    if draft.suffix.lower() in (".tex", ".ltx"):
+    latex = draft.suffix.lower() in (".tex", ".ltx")
+    if latex:
         for path in sorted(draft.parent.rglob("*.tex")):
             files.setdefault(path.relative_to(draft.parent).as_posix(), path.read_bytes())
-    for path in bibs or sorted(draft.parent.glob("*.bib")):
+    for path in bibs:
         files.setdefault(path.name, path.read_bytes())
+    if not bibs:
+        for path in sorted(draft.parent.rglob("*.bib") if latex else draft.parent.glob("*.bib")):
+            files.setdefault(path.relative_to(draft.parent).as_posix(), path.read_bytes())
     return files
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from bibtexparser.entrypoint import parse_string, write_string
 from bibtexparser.library import Library
 from bibtexparser.model import Entry as BibtexEntry
-from bibtexparser.model import Field
+from bibtexparser.model import Field, ImplicitComment, ParsingFailedBlock
 
 from citewell.manuscripts.flow import Problem, Source
 from citewell.scholarly.papers import ExternalId, Paper
@@ -21,7 +21,34 @@ from citewell.scholarly.words import words
 logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # problems are reported by line instead
 
 _LATEX = re.compile(r"\\[a-zA-Z]+\s*|\\.|[{}$]")
+_KEY = re.compile(r"@\w+\s*[{(]\s*([^\s,{}()=]+)")
 _DOI = re.compile(r"10\.\d{4,9}/\S+")
+
+_LITTLE_WORDS = {
+    *(
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "by",
+        "can",
+        "do",
+        "does",
+        "for",
+        "from",
+        "how",
+        "in",
+        "is",
+        "it",
+        "not",
+        "of",
+    ),
+    *("on", "or", "the", "to", "toward", "towards", "under", "via", "what", "when", "where", "which", "who", "why"),
+    *("with", "without"),
+}
+"""Words that tell nothing about a paper; a key takes the first other word of the title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +71,10 @@ class Bibliography:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    unread_keys: frozenset[str] = frozenset()
+    """Keys of entries that cannot be read. The draft may cite them all the same."""
+    unread_files: frozenset[str] = frozenset()
+    """Names of files that hold text, and no entry that can be read."""
 
     def keys_of(self, paper: Paper) -> list[str]:
         """The entries that name this paper by DOI, arXiv id or title."""
@@ -55,15 +86,27 @@ def read_bibtex(sources: Iterable[Source]) -> Bibliography:
     """All entries of some .bib files; of entries with the same key the first is used."""
     entries: dict[str, Entry] = {}
     problems: list[Problem] = []
+    unread_keys: set[str] = set()
+    unread_files: set[str] = set()
     for source in sources:
         library = parse_string(source.text)
         for block in library.failed_blocks:
-            reason = str(block.error) or "the entry cannot be read"
-            problems.append(Problem(source.name, (block.start_line or 0) + 1, 1, f"{reason.splitlines()[0]}"))
+            problems.append(Problem(source.name, (block.start_line or 0) + 1, 1, _failure(block)))
+            if key := _KEY.match(block.raw or ""):
+                unread_keys.add(key[1])
         for found in library.entries:
             fields = {each.key.lower(): str(each.value) for each in found.fields}
             entries.setdefault(found.key, _entry(found.key, fields))
-    return Bibliography(entries, tuple(problems))
+        stray = [block for block in library.blocks if isinstance(block, ImplicitComment | ParsingFailedBlock)]
+        if stray and not library.entries:
+            unread_files.add(source.name)
+    return Bibliography(entries, tuple(problems), frozenset(unread_keys - entries.keys()), frozenset(unread_files))
+
+
+def _failure(block: ParsingFailedBlock) -> str:
+    """Why an entry cannot be read, in one line."""
+    reason = str(getattr(block.error, "abort_reason", "") or block.error)
+    return next(iter(reason.splitlines()), "") or "the entry cannot be read"
 
 
 def _entry(key: str, fields: dict[str, str]) -> Entry:
@@ -95,14 +138,16 @@ def _names(title: str, doi: str, arxiv: str) -> frozenset[str]:
 class DraftKeys:
     """Keys for the papers that are suggested for one draft. A paper keeps the key that it got first."""
 
-    def __init__(self, bibliography: Bibliography) -> None:
+    def __init__(self, bibliography: Bibliography, used: Iterable[str] = ()) -> None:
+        """`used`: keys that the draft uses beside those of its bibliography."""
         self._bibliography = bibliography
+        self._used = frozenset(used)
         self._given: dict[str, str] = {}
 
     def of(self, papers: Sequence[Paper]) -> list[str]:
         """The draft's own key of each paper that its bibliography has, else a new one."""
         fresh = [paper for paper in papers if paper.id not in self._given]
-        taken = [*self._bibliography.entries, *self._given.values()]
+        taken = [*self._bibliography.entries, *self._used, *self._given.values()]
         for paper, key in zip(fresh, new_keys(fresh, taken), strict=True):
             self._given[paper.id] = next(iter(self._bibliography.keys_of(paper)), key)
         return [self._given[paper.id] for paper in papers]
@@ -115,8 +160,9 @@ def new_keys(papers: Sequence[Paper], taken: Iterable[str]) -> list[str]:
     for paper in papers:
         family = paper.authors[0].replace(",", " ").split() if paper.authors else []
         surname = (family[0] if paper.authors and "," in paper.authors[0] else family[-1]) if family else "anonymous"
-        word = next((each for each in words(paper.title) if each.isascii()), "")
-        stem = _ascii(surname) + (str(paper.published.year) if paper.published.year else "") + _ascii(word)
+        said = [_ascii(each) for each in paper.title.split()]
+        word = next((each for each in said if each and each not in _LITTLE_WORDS), next(filter(None, said), ""))
+        stem = _ascii(surname) + (str(paper.published.year) if paper.published.year else "") + word
         stem = stem or "paper"
         key = stem
         for letter in _suffixes():

@@ -14,11 +14,12 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from citewell.manuscripts.bibliography import Bibliography, read_bibtex
-from citewell.manuscripts.flow import Flow, Place, Problem, Source, places
+from citewell.manuscripts.flow import MISSING_KEYS, Citation, Flow, Place, Problem, Source, places
 from citewell.manuscripts.latex import read_latex
 from citewell.manuscripts.markdown import read_markdown
 from citewell.manuscripts.need import NeedModel
 from citewell.manuscripts.plain import read_plain
+from citewell.manuscripts.sent_files import SentFiles
 from citewell.manuscripts.suggesting import suggested_places
 from citewell.manuscripts.word import read_word
 
@@ -73,6 +74,8 @@ class Draft:
     left_out: int
     """The number of places beyond MAX_PLACES."""
     bibliography: Bibliography
+    used_keys: frozenset[str]
+    """Keys that the draft defines, or cites without a place being open for them."""
     problems: list[Problem]
 
 
@@ -129,12 +132,15 @@ def _draft(
     bibliography: Bibliography | None,
     suggest: NeedModel | None,
 ) -> Draft:
-    found, left_out = places(flow, sources.values(), bibliography.entries if bibliography else None, MAX_PLACES)
+    missing = _missing_bibliographies(flow, SentFiles(sources, main.name), bibliography or Bibliography())
+    keys = _known_keys(flow, None if missing else bibliography)
+    found, left_out = places(flow, sources.values(), keys, MAX_PLACES)
     if suggest is not None:
         suggested, more = suggested_places(flow, sources.values(), suggest, MAX_PLACES - len(found))
         found += suggested
         left_out += more
     bibliography = bibliography or Bibliography()
+    cited = {key for piece in flow.pieces if isinstance(piece, Citation) for key in piece.keys} - MISSING_KEYS
     return Draft(
         main.name,
         " ".join(flow.title.split()),
@@ -142,8 +148,32 @@ def _draft(
         found,
         left_out,
         bibliography,
-        [*flow.problems, *bibliography.problems],
+        frozenset(cited if keys is None else keys) | flow.defined_keys,
+        [*flow.problems, *missing, *bibliography.problems],
     )
+
+
+def _known_keys(flow: Flow, bibliography: Bibliography | None) -> frozenset[str] | None:
+    """The keys that count as known; None = all, because not every bibliography of the draft is there."""
+    if bibliography is None:
+        return frozenset(flow.defined_keys) if flow.defined_keys and not flow.bibliographies else None
+    return frozenset(bibliography.entries) | bibliography.unread_keys | flow.defined_keys
+
+
+def _missing_bibliographies(flow: Flow, sent: SentFiles, bibliography: Bibliography) -> list[Problem]:
+    """The .bib files that the draft names and that are not there, or have no entry that can be read."""
+    problems = []
+    for named in flow.bibliographies:
+        found = sent.find(named.name, ".bib")
+        if found is None:
+            told = "names a .bib file that was not sent or is binary"
+        elif found.name in bibliography.unread_files:
+            told = f"names {found.name}, which has no entry that can be read"
+        else:
+            continue
+        message = f"{named.written} {told}; all keys count as known"
+        problems.append(Problem(named.file, named.line, named.column, message))
+    return problems
 
 
 def _guessed(text: str) -> Format:

@@ -65,6 +65,18 @@ class Problem:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class NamedBibliography:
+    """A .bib file that the draft names."""
+
+    file: str
+    line: int
+    column: int
+    written: str
+    """How the draft names it, for messages."""
+    name: str
+
+
 @dataclass(slots=True)
 class Flow:
     """What the parser of a format found in a draft."""
@@ -74,6 +86,7 @@ class Flow:
     abstract: str = ""
     defined_keys: set[str] = field(default_factory=set)
     """Keys that the draft itself defines (LaTeX's \\bibitem)."""
+    bibliographies: list[NamedBibliography] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -94,15 +107,12 @@ class Place:
     """Offset in the file where that citation would go."""
 
 
-def places(
-    flow: Flow, sources: Iterable[Source], bibliography: Iterable[str] | None, most: int
-) -> tuple[list[Place], int]:
+def places(flow: Flow, sources: Iterable[Source], keys: frozenset[str] | None, most: int) -> tuple[list[Place], int]:
     """The first places of a draft in reading order, and the number of the others.
 
-    `bibliography`: its keys; None if the draft has no bibliography.
+    `keys`: those that the draft's bibliography has; None if that is not known.
     """
     by_name = {source.name: source for source in sources}
-    keys = None if bibliography is None and not flow.defined_keys else frozenset(bibliography or ()) | flow.defined_keys
     found: list[Place] = []
     left_out = 0
     seen: set[tuple[str, int]] = set()  # a file that is included twice has its places once

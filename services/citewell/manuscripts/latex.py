@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,9 @@ from pylatexenc.latexwalker import (
 )
 from pylatexenc.macrospec import MacroSpec
 
-from citewell.manuscripts.flow import Citation, Flow, Problem, Prose, Source
+from citewell.manuscripts.flow import Citation, Flow, NamedBibliography, Problem, Prose, Source
 from citewell.manuscripts.marks import marked_prose
+from citewell.manuscripts.sent_files import SentFiles
 
 _CITING = frozenset(
     f"{name}{rest}"
@@ -33,7 +35,23 @@ _CITING = frozenset(
 }
 _OF_WHAT_IS_CITED = frozenset({"citeauthor", "citeyear", "citeyearpar", "fullcite"})
 """Commands that only describe other citations; they never miss a paper."""
-_LEFT_OUT = frozenset({"documentclass", "usepackage", "bibliography", "bibliographystyle", "addbibresource", "nocite"})
+_LEFT_OUT = {
+    "documentclass": "[{",
+    "usepackage": "[{",
+    "bibliographystyle": "{",
+    "nocite": "{",
+    "printbibliography": "[",
+    "pagestyle": "{",
+    "thispagestyle": "{",
+    "pageref": "{",
+}
+"""Commands that write no prose, and their arguments."""
+_CODE = frozenset({"verbatim", "Verbatim", "lstlisting", "minted", "comment", "tikzpicture", "filecontents"})
+"""Environments without prose. LaTeX looks for their end only, so braces inside need not be balanced."""
+_CODE_BEGINS = re.compile(rf"\\begin\{{((?:{'|'.join(sorted(_CODE))})\*?)\}}|\\.|%[^\n]*")
+"""The begin of such an environment; escaped characters and comments are matched, too, to step over them."""
+_NAMING = frozenset({"bibliography", "addbibresource"})
+"""Commands that name .bib files."""
 _INCLUDING = frozenset({"input", "include", "subfile"})
 MAX_NESTING = 200
 """Nested groups; the parser's recursion fails at some thousand."""
@@ -49,9 +67,17 @@ logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
 _to_text = LatexNodes2Text(strict_latex_spaces=False, keep_comments=False)
 
 
+_FILES_AND_LAYOUT = [
+    MacroSpec("addbibresource", "[{"),
+    MacroSpec("bibitem", "[{"),
+    *(MacroSpec(name, arguments) for name, arguments in _LEFT_OUT.items()),
+]
+
+
 def _context_db() -> Any:
     db = get_default_latex_context_db()
     db.add_context_category("citewell", macros=[MacroSpec(name, "*[[{") for name in sorted(_CITING)], prepend=True)
+    db.add_context_category("citewell-files", macros=_FILES_AND_LAYOUT, prepend=True)
     return db
 
 
@@ -60,40 +86,52 @@ _DB = _context_db()
 
 def read_latex(main: Source, files: Mapping[str, Source]) -> Flow:
     """Reads the draft in `main` and the files that it includes."""
-    reader = _Reader(files)
+    reader = _Reader(SentFiles(files, main.name))
     reader.read(main)
     return reader.flow
 
 
 class _Reader:
-    def __init__(self, files: Mapping[str, Source]) -> None:
+    def __init__(self, files: SentFiles) -> None:
         self.flow = Flow()
         self._files = files
         self._open: list[str] = []
         self._read = 0
+        self._in_preamble = False
 
     def read(self, source: Source) -> None:
+        """Reads a file; of one that is included before the document begins only what a preamble may tell."""
         self._read += 1
-        if deep := _too_deep(source.text):
+        text = _without_code(source.text)
+        if deep := _too_deep(text):
             self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
             return
         self._open.append(source.name)
         try:
-            nodes = self._parsed(source)
+            nodes = self._parsed(source, text)
             document = _environment(nodes, "document")
-            if document is not None:
-                self._preamble(nodes)
-            self._nodes(source, document.nodelist if document is not None else nodes)
+            if document is not None and not self._in_preamble:
+                self._in_preamble = True
+                self._preamble(source, nodes)
+                self._in_preamble = False
+                nodes = document.nodelist
+            if self._in_preamble:
+                self._preamble(source, nodes)
+            else:
+                self._nodes(source, nodes)
         except RecursionError:
             self._problem(source, 0, "commands are nested too deeply; the rest of this file was left out")
         except _TooMuchWork:
             self._problem(source, 0, "the braces are so broken that reading would not end; this file was left out")
         self._open.pop()
 
-    def _parsed(self, source: Source) -> list[Any]:
-        """The file's nodes. Reports the first error of the strict parser; the tolerant parser then reads the file."""
+    def _parsed(self, source: Source, text: str) -> list[Any]:
+        """The nodes of a file, whose text is given without code.
+
+        Reports the first error of the strict parser; the tolerant parser then reads the file.
+        """
         try:
-            nodes: list[Any] = _Walker(source.text, tolerant=False).get_latex_nodes()[0]
+            nodes: list[Any] = _Walker(text, tolerant=False).get_latex_nodes()[0]
             return nodes
         except LatexWalkerParseError as error:
             self._problem(source, min(error.pos or 0, len(source.text)), _first_line(error.msg))
@@ -102,16 +140,22 @@ class _Reader:
         except _DEFECTS:
             pass  # the tolerant parser may do better
         try:
-            tolerated: list[Any] = _Walker(source.text, tolerant=True).get_latex_nodes()[0]
+            tolerated: list[Any] = _Walker(text, tolerant=True).get_latex_nodes()[0]
         except _DEFECTS:
             self.flow.problems.append(Problem(source.name, 1, 1, "the file cannot be parsed; it was left out"))
             return []
         return tolerated
 
-    def _preamble(self, nodes: list[Any]) -> None:
+    def _preamble(self, source: Source, nodes: list[Any]) -> None:
         for node in nodes:
-            if isinstance(node, LatexMacroNode) and node.macroname == "title":
+            if not isinstance(node, LatexMacroNode):
+                continue
+            if node.macroname == "title":
                 self.flow.title = _text(_arguments(node)[-1:])
+            elif node.macroname in _NAMING:
+                self._name_bibliography(source, node)
+            elif node.macroname in _INCLUDING:
+                self._include(source, node, _arguments(node))
 
     def _nodes(self, source: Source, nodes: list[Any]) -> None:
         for node in nodes:
@@ -150,6 +194,8 @@ class _Reader:
             self.flow.title = _text(arguments[-1:])
         elif name == "bibitem" and arguments:
             self.flow.defined_keys.add(_raw(source, arguments[-1]).strip())
+        elif name in _NAMING:
+            self._name_bibliography(source, node)
         elif name in _LEFT_OUT:
             return
         elif any(isinstance(argument, LatexGroupNode) for argument in arguments) and "cite" in _raw(source, node):
@@ -161,7 +207,7 @@ class _Reader:
 
     def _include(self, source: Source, node: Any, arguments: list[Any]) -> None:
         name = _raw(source, arguments[-1]).strip() if arguments else ""
-        found = next((self._files[each] for each in (name, f"{name}.tex") if each in self._files), None)
+        found = self._files.find(name, ".tex") if name else None
         if found is None:
             self._problem(source, node.pos, f"\\{node.macroname}{{{name}}} names a file that was not sent")
         elif found.name in self._open:
@@ -171,10 +217,20 @@ class _Reader:
         else:
             self.read(found)
 
+    def _name_bibliography(self, source: Source, node: Any) -> None:
+        named = "".join(_raw(source, argument) for argument in _arguments(node)[-1:])
+        for name in filter(None, (each.strip() for each in named.split(","))):
+            if "\\" not in name and "#" not in name:  # a name made by a macro is known to LaTeX only
+                where = source.line_and_column(node.pos)
+                written = f"\\{node.macroname}{{{name}}}"
+                self.flow.bibliographies.append(NamedBibliography(source.name, *where, written, name))
+
     def _environment(self, source: Source, node: Any) -> None:
         if node.environmentname == "abstract":
             self.flow.abstract = _text(node.nodelist).strip()
         self.flow.pieces.append(Prose("\n\n"))
+        if node.environmentname.rstrip("*") in _CODE:
+            return
         if node.environmentname == "thebibliography":
             self.flow.pieces.append(Prose("References\n\n"))
         self._nodes(source, node.nodelist)
@@ -229,6 +285,24 @@ def _text(nodes: list[Any]) -> str:
 
 def _environment(nodes: list[Any], name: str) -> Any:
     return next((n for n in nodes if isinstance(n, LatexEnvironmentNode) and n.environmentname == name), None)
+
+
+def _without_code(text: str) -> str:
+    """The text with blanks where code stands. Offsets stay as they are."""
+    pieces: list[str] = []
+    done = 0
+    never_end: set[str] = set()
+    for match in _CODE_BEGINS.finditer(text):
+        name = match[1]
+        if name is None or match.start() < done or name in never_end:
+            continue
+        end = text.find(f"\\end{{{name}}}", match.end())
+        if end < 0:
+            never_end.add(name)
+            continue
+        pieces += [text[done : match.end()], re.sub(r"[^\n]", " ", text[match.end() : end])]
+        done = end
+    return "".join([*pieces, text[done:]])
 
 
 def _too_deep(text: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 
 import yaml
 from markdown_it import MarkdownIt
 
-from citewell.manuscripts.flow import Citation, Flow, Piece, Problem, Prose, Source
+from citewell.manuscripts.flow import Citation, Flow, NamedBibliography, Piece, Problem, Prose, Source
 from citewell.manuscripts.marks import marked_prose
 
 _KEY = r"@(?:\{[^{}\s]*\}|[\w?](?:[\w:.#$%&+?<>~/-]*[\w?])?|\?+)?"
@@ -63,7 +64,20 @@ def _front_matter(source: Source, flow: Flow) -> int:
         return match.end()
     if isinstance(told, dict):
         flow.title, flow.abstract = (str(told.get(name) or "").strip() for name in ("title", "abstract"))
+        flow.bibliographies += _bibliographies(source, match[1])
     return match.end()
+
+
+def _bibliographies(source: Source, front_matter: str) -> Iterator[NamedBibliography]:
+    """The .bib files that the front matter names, one or a list."""
+    top = yaml.compose(front_matter, yaml.SafeLoader)
+    assert isinstance(top, yaml.MappingNode)  # it was loaded as a dictionary
+    for key, value in top.value:
+        if key.value == "bibliography":
+            for named in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(named, yaml.ScalarNode) and named.value.lower().endswith(".bib"):
+                    line, column = named.start_mark.line + 2, named.start_mark.column + 1
+                    yield NamedBibliography(source.name, line, column, f"bibliography: {named.value}", named.value)
 
 
 def _pieces(text: str, file: str, offset: int) -> list[Piece]:

@@ -43,7 +43,7 @@ async def answer_manuscript(
     draft = await asyncio.to_thread(_read, request)
     yield messages.RecommendManuscriptResponse(outline=_outline(draft, request))
     numbered = sorted(enumerate(draft.places), key=lambda each: (each[1].need is not None, bool(each[1].own_keys)))
-    keys = DraftKeys(draft.bibliography)
+    keys = DraftKeys(draft.bibliography, draft.used_keys)
     waiting = iter(numbered)
     async with _cancelled_at_the_end() as running:
 

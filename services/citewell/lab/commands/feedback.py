@@ -2,56 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich import print
 
+from citewell.commands.calls import Target, calls_services
 from citewell.ingestion.v1 import ingestion_pb2
 from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
 from citewell.lab.commands.options import failing_clearly
 from citewell.lab.feedback import Exported, Shares, export
-from citewell.runtime import deadlines
-from citewell.runtime.channels import invoke, open_channel
+from citewell.runtime.channels import invoke
 from citewell.types.v1 import feedback_pb2
 
 PAGE = 1000
 
 
+@calls_services(timeout=600.0)
 def feedback(
+    target: Target,
     out: Annotated[Path, typer.Argument(help="New folder for papers, contexts, splits and choices.")],
     corpus: Annotated[
         Path, typer.Option(help="Folder of the corpus that the services hold, as `load` reads it.", exists=True)
     ],
-    ingestion: Annotated[str, typer.Option(help="Address of the running ingestion service, host:port.")],
     train_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the drafts to train on.")] = 0.0,
     validation_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the drafts to validate on.")] = 0.2,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for reading the log.")] = 600.0,
 ) -> None:
-    """Write the recorded feedback in the lab's format: choices of writers whose text was kept are test contexts."""
+    """Write the recorded feedback in the lab's format: choices of writers whose text was kept are test contexts.
+
+    The feedback is read from ingestion, before anything is written.
+    """
     with failing_clearly():
         if out.exists():
             raise ValueError(f"{out} exists; give a new folder")
-        told = export(asyncio.run(_events(ingestion, timeout)), corpus, out, Shares(train_share, validation_share))
+        if train_share + validation_share > 1:
+            raise ValueError(f"--train-share {train_share} and --validation-share {validation_share} exceed 1 together")
+    events = target.run(_events(target))
+    with failing_clearly():
+        told = export(events, corpus, out, Shares(train_share, validation_share))
     print(_summary(told))
 
 
-async def _events(address: str, seconds: float) -> list[feedback_pb2.Feedback]:
-    channel = open_channel(address)
+async def _events(target: Target) -> list[feedback_pb2.Feedback]:
     events: list[feedback_pb2.Feedback] = []
     request = ingestion_pb2.ListFeedbackRequest(page_size=PAGE)
-    try:
-        with deadlines.within(seconds):
-            while True:
-                page = await invoke(IngestionServiceStub(channel).ListFeedback, request, "feedback")
-                events.extend(page.feedback)
-                if not page.next_page_token:
-                    return events
-                request.page_token = page.next_page_token
-    finally:
-        await channel.close()
+    async with target.channel("ingestion") as channel:
+        stub = IngestionServiceStub(channel)
+        while True:
+            page = await invoke(stub.ListFeedback, request, "feedback")
+            events.extend(page.feedback)
+            if not page.next_page_token:
+                return events
+            request.page_token = page.next_page_token
 
 
 def _summary(told: Exported) -> str:
