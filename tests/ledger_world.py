@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
 from math import floor
 
 import numpy as np
@@ -27,7 +28,7 @@ from citewell.scholarly.publications import Event, InvalidPublication, Publicati
 from citewell.scholarly.words import count_terms
 
 Sums = dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]
-"""(cited, citing year) → count, Σs, Σv as Python integers."""
+"""(cited, citing year, or -1 for the total of several years) → count, Σs, Σv as Python integers."""
 
 
 Said = dict[tuple[str, int], dict[int, int]]
@@ -248,13 +249,14 @@ class LedgerModel:
             group = cited, publication.published.year
             count, said, contents = found.get(group, (0, zero, zero))
             found[group] = count + 1, _plus(said, mean or zero), _plus(contents, content)
-        return found
+        return found | _totals(found)
 
     def profile(self, encoder: HashEncoder, paper_id: str, alpha: float, beta: float) -> NDArray[np.float64]:
         """v̂_i, computed by eq. 3 literally."""
         publication = self.published()[paper_id]
         vector = np.array(encoder.fixed(encoder.paper_text(publication.title, publication.abstract))) / 2**24
-        groups = [group for (cited, _), group in self.sums(encoder).items() if cited == paper_id]
+        sums = self.sums(encoder)
+        groups = [sums[cited, year] for cited, year in sums if cited == paper_id and year != EVERY_YEAR]
         count = sum(group[0] for group in groups)
         for _, said, contents in groups:
             vector = vector + (alpha * np.array(said) + beta * np.array(contents)) / 2**24 / count
@@ -285,6 +287,18 @@ class LedgerModel:
 
     def in_degree(self, paper_id: str) -> int:
         return sum(cited == paper_id for _, cited in self.citations())
+
+
+def _totals(sums: Sums) -> Sums:
+    """The total of each paper cited in more than one year."""
+    totals: Sums = {}
+    for cited in {cited for cited, _ in sums}:
+        counts, said, contents = zip(
+            *(group for (paper_id, _), group in sums.items() if paper_id == cited), strict=True
+        )
+        if len(counts) > 1:
+            totals[cited, EVERY_YEAR] = sum(counts), reduce(_plus, said), reduce(_plus, contents)
+    return totals
 
 
 def _plus(one: Iterable[int], other: Iterable[int]) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ from citewell.scholarly.outcomes import Outcome
 from citewell.scholarly.positions import LogPosition
 from citewell.scholarly.publications import Event, Publication, Retraction
 from tests.ledger_suite import WEIGHTS, World, paper
-from tests.ledger_world import LedgerModel, dump
+from tests.ledger_world import EVERY_YEAR, LedgerModel, dump
 
 
 def test_migrations_make_the_schema_and_take_it_away(database: Database) -> None:
@@ -50,7 +50,7 @@ def test_a_newer_schema_is_refused(database: Database) -> None:
     database.migrate()
     with database.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(FailedPrecondition, match=r"'9999'.*'0002'"):
+    with pytest.raises(FailedPrecondition, match=r"'9999'.*'0003'"):
         database.migrate()
 
 
@@ -199,6 +199,40 @@ def test_the_same_events_in_any_batches_end_in_the_same_sums(world: World) -> No
         at_once.publish(*reversed(events))
         assert at_once.sums() == one_by_one
         at_once.database.close()
+    world.check()
+
+
+def test_a_paper_cited_in_several_years_has_a_total(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"), paper("c", "a"))
+    world.check()
+    assert world.sums().keys() == {("a", 2020)}
+    world.publish(paper("d", "a", published="2021"))
+    world.check()
+    assert world.sums().keys() == {("a", 2020), ("a", 2021), ("a", EVERY_YEAR)}
+    assert world.sums()["a", EVERY_YEAR][0] == 3
+    world.publish(paper("b", "a", revision=2, published=""))  # another year
+    world.check()
+    world.publish(
+        Retraction("c", 2), Retraction("d", 2), paper("e", "a", published="2022")
+    )  # years come and go at once
+    world.check()
+    world.publish(Retraction("e", 2))
+    world.check()
+    assert world.sums().keys() == {("a", 0)}
+    world.publish(Retraction("b", 3))
+    world.check()
+    assert world.sums() == {}
+    world.publish(paper("f", "a"), paper("g", "a", published="2021"))  # its first citations are of two years
+    world.check()
+
+
+def test_an_older_ledger_gets_totals(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"), paper("c", "a", "b", published="2021"), paper("d", "a", published=""))
+    right = world.sums()
+    world.database.migrate("0002")
+    assert world.sums() == {group: sums for group, sums in right.items() if group[1] != EVERY_YEAR}
+    world.database.migrate()
+    assert world.sums() == right
     world.check()
 
 

@@ -34,7 +34,7 @@ from citewell.runtime.errors import FailedPrecondition, NotFound
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.publications import Event, Retraction
 from tests.ledger_suite import WEIGHTS, World, paper
-from tests.ledger_world import HashEncoder, shown_papers
+from tests.ledger_world import EVERY_YEAR, HashEncoder, shown_papers
 
 
 def test_a_replay_after_a_rebuild_encodes_nothing(world: World) -> None:
@@ -384,6 +384,22 @@ def test_the_doctor_repairs_an_index_that_lost_everything(world: World) -> None:
     with pytest.raises(NotFound):
         world.project()
     world.check()
+
+
+def test_the_doctor_repairs_totals(world: World) -> None:
+    world.publish(paper("a"), paper("b", "a"), paper("c", "a", published="2021"), paper("d", "b"))
+    world.check()
+    table = schema.year_sums
+    for damage in (
+        sa.delete(table).where(table.c.year == EVERY_YEAR),  # a profiler of an older version applied an event
+        sa.update(table).where(table.c.year == EVERY_YEAR).values(contents=bytes(8 * world.encoder.dimension)),
+        sa.update(table).where(table.c.cited == "b").values(year=EVERY_YEAR),
+    ):
+        with world.database.writing() as connection:
+            connection.execute(damage)
+        report = asyncio.run(check_profiles(world.database, world.index, 0, 0, repair=True))
+        assert any("all years" in fault.detail for fault in report.faults)
+        world.check()
 
 
 def test_the_doctor_finds_and_repairs(world: World) -> None:

@@ -20,7 +20,7 @@ from citewell.lab.lexical import LexicalProfile, Lexicon
 from citewell.profiler.doctor import check_profiles
 from citewell.profiler.ledger import filling, said_terms, schema, statistics
 from citewell.profiler.ledger.lifecycle import open_ledger
-from citewell.profiler.ledger.said_terms import EVERY_YEAR
+from citewell.profiler.ledger.schema import EVERY_YEAR
 from citewell.profiler.ledger.statistics import Settling, Statistics, read_statistics, refresh_step
 from citewell.profiler.ledger.views import PointForm, read_views, serving_view
 from citewell.profiler.lexical import CHOSEN_BAG, CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS, BagRules, FieldWeights

@@ -30,7 +30,8 @@ from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
 from citewell.profiler.ledger.points import PaperPoint, SpanPoint, read_points
 from citewell.profiler.ledger.rows import KEY_BYTES
 from citewell.profiler.ledger.rules import Kind, SourcedEvent
-from citewell.profiler.ledger.said_terms import EVERY_YEAR, SaidTerms, replace_said_terms
+from citewell.profiler.ledger.said_terms import SaidTerms, replace_said_terms
+from citewell.profiler.ledger.schema import EVERY_YEAR
 from citewell.profiler.ledger.statistics import refresh_step
 from citewell.profiler.ledger.sums import write_vectors
 from citewell.profiler.ledger.text_terms import write_text_terms
@@ -145,6 +146,7 @@ class Bench:
         groups, counts = np.unique(
             np.stack([citations[:, 1], YEARS.start + citations[:, 0] % len(YEARS)]), axis=1, return_counts=True
         )
+        groups, counts = _with_totals(groups, counts)
         with self.database.writing() as connection:
             write_vectors(self.database, connection, model, {text: vector})
             for table, rows in (
@@ -234,6 +236,15 @@ class Bench:
 
         started = time.perf_counter()
         return asyncio.run(all_of_it()), time.perf_counter() - started
+
+
+def _with_totals(groups: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The (paper, year) groups [2, n] and their counts, with a group EVERY_YEAR for each paper of several years."""
+    papers, paper_of, years = np.unique(groups[0], return_inverse=True, return_counts=True)
+    totals = np.bincount(paper_of, weights=counts).astype(np.int64)
+    several = years > 1
+    of_all = np.stack([papers[several], np.full(several.sum(), EVERY_YEAR)])
+    return np.concatenate([groups, of_all], axis=1), np.concatenate([counts, totals[several]])
 
 
 def _counts(ids: NDArray[np.uint32]) -> Counts:

@@ -17,7 +17,8 @@ from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database, chunks, select_in
 from citewell.profiler.ledger.points import Object, PaperPoint, Points, SpanPoint, read_points
 from citewell.profiler.ledger.rules import Kind
-from citewell.profiler.ledger.sums import YearSums, read_all_years, replace_year_sums, sums_from_edges
+from citewell.profiler.ledger.schema import EVERY_YEAR
+from citewell.profiler.ledger.sums import YearSums, read_all_sums, replace_year_sums, sums_from_edges, with_totals
 from citewell.profiler.ledger.views import View, read_views, serving_view
 from citewell.profiler.profiles import ProfileSums, normalised
 from citewell.runtime.errors import NotFound
@@ -89,9 +90,9 @@ def _sum_faults(database: Database, papers: Sequence[str], repair: bool) -> list
     with database.writing(alone=True) if repair else database.reading() as connection:
         faults: list[Fault] = []
         for model in {view.model for view in read_views(connection) if view.can_be_filled}:
-            stored = read_all_years(connection, model.hash, papers)
+            stored = read_all_sums(connection, model.hash, papers)
             right = sums_from_edges(connection, model.hash, model.dimension, papers)
-            faults += _differences(stored, right, ProfileSums.zero(model.dimension))
+            faults += _differences(stored, with_totals(right), ProfileSums.zero(model.dimension))
             if repair and faults:
                 replace_year_sums(database, connection, model.hash, papers, right)
     return faults
@@ -100,10 +101,11 @@ def _sum_faults(database: Database, papers: Sequence[str], repair: bool) -> list
 def _differences(stored: YearSums, right: YearSums, zero: ProfileSums) -> Iterator[Fault]:
     for cited, year in sorted({*stored, *right}):
         have, want = stored.get((cited, year), zero), right.get((cited, year), zero)
+        years = "all years" if year == EVERY_YEAR else f"year {year}"
         if have.count != want.count:
-            yield Fault(cited, "COUNT_MISMATCH", f"year {year}: {have.count} citations, the edges say {want.count}")
+            yield Fault(cited, "COUNT_MISMATCH", f"{years}: {have.count} citations, the edges say {want.count}")
         elif not (np.array_equal(have.contexts, want.contexts) and np.array_equal(have.contents, want.contents)):
-            yield Fault(cited, "SUM_MISMATCH", f"year {year}: the sums are not those of its {want.count} citations")
+            yield Fault(cited, "SUM_MISMATCH", f"{years}: the sums are not those of its {want.count} citations")
 
 
 def _expected(database: Database, papers: Sequence[str]) -> tuple[View, Points]:

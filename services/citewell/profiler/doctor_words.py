@@ -14,12 +14,12 @@ from citewell.profiler.ledger.database import Database, chunks
 from citewell.profiler.ledger.facts import TextKey, read_facts
 from citewell.profiler.ledger.rows import LedgerRows
 from citewell.profiler.ledger.said_terms import (
-    EVERY_YEAR,
     SaidTerms,
     read_all_said_years,
     replace_said_terms,
     said_terms_from_edges,
 )
+from citewell.profiler.ledger.schema import EVERY_YEAR
 from citewell.profiler.ledger.text_terms import counted, read_lexicon, read_text_terms, write_text_terms
 from citewell.profiler.lexical import NO_COUNTS, TextTerms
 

@@ -16,8 +16,9 @@ from citewell.profiler.ledger.database import Database, select_in
 from citewell.profiler.ledger.points import read_bags
 from citewell.profiler.ledger.rows import LedgerRows, contribution_of
 from citewell.profiler.ledger.rules import Contribution, PaperState
-from citewell.profiler.ledger.said_terms import EVERY_YEAR, read_said_before, said_by, total_by_paper
-from citewell.profiler.ledger.sums import YearSums, read_all_years, read_totals, read_vectors, totals_of, year_sums_of
+from citewell.profiler.ledger.said_terms import read_said_before, said_by, total_by_paper
+from citewell.profiler.ledger.schema import EVERY_YEAR
+from citewell.profiler.ledger.sums import YearSums, read_totals, read_vectors, read_years, totals_of, year_sums_of
 from citewell.profiler.ledger.views import View, serving_view
 from citewell.profiler.profiles import ProfileSums, Vectors, from_fixed, profile, scores, shares
 from citewell.runtime.errors import InvalidField, NotFound
@@ -143,12 +144,11 @@ def _read(
 ) -> tuple[NDArray[np.float64], YearSums]:
     model, ids = view.model, [state.id for state in states]
     contents = _contents(connection, view, states)
-    sums = read_all_years(connection, model.hash, ids)
-    if as_of.known:
-        # A citation of an unknown year may be newer than the date, so it is left out.
-        sums = {group: of_year for group, of_year in sums.items() if 0 < group[1] < as_of.year}
-        sums |= _boundary_year(connection, view, ids, as_of)
-    return contents, sums
+    if not as_of.known:
+        return contents, read_years(connection, model.hash, ids)
+    # A citation of an unknown year may be newer than the date, so it is left out.
+    sums = read_years(connection, model.hash, ids, before=as_of.year)
+    return contents, sums | _boundary_year(connection, view, ids, as_of)
 
 
 def _matches(

@@ -23,13 +23,13 @@ from citewell.profiler.ledger.database import Database, chunks, select_in
 from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
+from citewell.profiler.ledger.schema import EVERY_YEAR
 from citewell.profiler.ledger.text_terms import TERM, read_text_terms
 from citewell.profiler.lexical import Counts, TextTerms, added, added_by_group, grouped
 from citewell.runtime.errors import Internal
 
 COUNT = np.dtype("<i4")
 LARGEST_COUNT = np.iinfo(COUNT).max
-EVERY_YEAR = -1
 
 # A run of fewer terms is small: every citation rewrites it. It is about as large as a row of vector sums.
 SMALL = 512

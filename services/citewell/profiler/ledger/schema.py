@@ -88,7 +88,11 @@ text_vectors = Table(
     Column("vector", LargeBinary, nullable=False),
 )
 
-# Sums of vectors in fixed point, as little-endian 64-bit integers.
+# The year of rows that hold the sum over all years.
+EVERY_YEAR = -1
+
+# Sums of vectors in fixed point, as little-endian 64-bit integers, by citing year. A paper cited in more than one year
+# also has a row EVERY_YEAR, so the row of the smallest year always holds the sum over all years.
 year_sums = Table(
     "year_sums",
     metadata,
@@ -123,7 +127,7 @@ text_terms = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
-# Counts of the terms in the contexts that cite a paper, by citing year and for all years (-1). The counts are the sum
+# Counts of the terms in the contexts that cite a paper, by citing year and for EVERY_YEAR. The counts are the sum
 # of the runs. Term ids (uint32, ascending) and signed counts (int32), little-endian.
 said_terms = Table(
     "said_terms",

@@ -1,11 +1,18 @@
-"""Text vectors and per-year sums in the ledger. Both are in fixed point, so that sums are exact."""
+"""Text vectors and sums over citations in the ledger. Both are in fixed point, so that sums are exact.
+
+Sums are stored by cited paper and citing year. A paper cited in several years also has a row EVERY_YEAR with the sum
+over all its years. So the row of the smallest year always holds the total, and a projection reads only this row.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
@@ -16,17 +23,17 @@ from citewell.profiler.ledger.database import Database, chunks, select_in
 from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
+from citewell.profiler.ledger.schema import EVERY_YEAR
 from citewell.profiler.profiles import Fixed, ProfileSums, pair_mean
 from citewell.runtime.errors import Internal
 
 VECTOR = np.dtype("<i4")
 SUM = np.dtype("<i8")
 EDGES_AT_ONCE = 2000
-# Papers whose years are added together. A paper has many rows; those of few papers stay in the processor's cache.
-TOTALS_AT_ONCE = 32
+ROWS_READ_AT_ONCE = 400
 
 YearSums = dict[tuple[str, int], ProfileSums]
-"""(cited, citing year) → sums."""
+"""(cited, citing year or EVERY_YEAR) → sums."""
 
 
 class VectorsMissing(Exception):
@@ -74,21 +81,37 @@ def year_sums_of(
     return {group: total[number] for group, number in position.items()}
 
 
+def with_totals(sums: YearSums) -> YearSums:
+    """These sums, which are all years of some papers, with the total of each paper that has several years."""
+    years: dict[str, list[ProfileSums]] = defaultdict(list)
+    for (cited, _), of_year in sums.items():
+        years[cited].append(of_year)
+    return sums | {(cited, EVERY_YEAR): reduce(add, some) for cited, some in years.items() if len(some) > 1}
+
+
 def add_to_year_sums(database: Database, connection: Connection, model: str, added: YearSums) -> None:
-    """Adds to the stored sums. Deletes rows whose count becomes zero."""
-    kept, gone = [], []
-    stored = read_year_sums(connection, model, added)
-    for cited, year in sorted(added):
-        sums = added[cited, year]
-        if (cited, year) in stored:
-            sums = stored[cited, year] + sums
+    """Adds to the stored sums and totals. Deletes rows whose count becomes zero, and totals of single years."""
+    changes: dict[str, ProfileSums] = {}
+    for (cited, _), sums in added.items():
+        changes[cited] = changes[cited] + sums if cited in changes else sums
+    years = _read_years(connection, model, changes)
+    totals = {cited: (cited, some.smallest) for cited, some in years.items()}
+    stored = read_year_sums(connection, model, {*added, *totals.values()})
+    new = {group: stored[group] + sums if group in stored else sums for group, sums in added.items()}
+    gone = {group for group, sums in new.items() if not sums.count}
+    numbers = Counter({cited: some.number for cited, some in years.items()})
+    numbers.update(cited for cited, _ in new.keys() - stored.keys())
+    numbers.subtract(cited for cited, _ in gone)
+    for cited, change in changes.items():
+        if numbers[cited] > 1:
+            new[cited, EVERY_YEAR] = stored[totals[cited]] + change if cited in totals else change
+        elif (cited, EVERY_YEAR) in stored:
+            gone.add((cited, EVERY_YEAR))
+    for (cited, year), sums in new.items():
         if sums.count < 0 or (sums.count == 0 and (sums.contexts.any() or sums.contents.any())):
             raise Internal(f"the sums of {cited!r} in {year} do not return to zero; run `citewell doctor profiles`")
-        if sums.count == 0:
-            gone.append({"old_model": model, "old_cited": cited, "old_year": year})
-        else:
-            kept.append(_sums_row(model, cited, year, sums))
-    database.upsert(connection, schema.year_sums, kept)
+    rows = [_sums_row(model, cited, year, new[cited, year]) for cited, year in sorted(new.keys() - gone)]
+    database.upsert(connection, schema.year_sums, rows)
     if gone:
         table = schema.year_sums
         delete = sa.delete(table).where(
@@ -96,25 +119,44 @@ def add_to_year_sums(database: Database, connection: Connection, model: str, add
             table.c.cited == sa.bindparam("old_cited"),
             table.c.year == sa.bindparam("old_year"),
         )
-        connection.execute(delete, gone)
+        old = [{"old_model": model, "old_cited": cited, "old_year": year} for cited, year in sorted(gone)]
+        connection.execute(delete, old)
 
 
 def replace_year_sums(
     database: Database, connection: Connection, model: str, cited: Iterable[str], sums: YearSums
 ) -> None:
-    """Replaces all sums of the cited papers."""
+    """Replaces all sums and totals of the cited papers. `sums` has no totals."""
     table = schema.year_sums
     for some in chunks(sorted(set(cited))):
         connection.execute(sa.delete(table).where(table.c.model == model, table.c.cited.in_(some)))
+    sums = with_totals(sums)
     rows = [_sums_row(model, paper_id, year, sums[paper_id, year]) for paper_id, year in sorted(sums)]
     database.upsert(connection, table, rows)
+
+
+class _Years(NamedTuple):
+    """The rows of sums that a cited paper has."""
+
+    smallest: int
+    """The year of the row that holds the total: EVERY_YEAR, or the only year."""
+    number: int
+    """The number of years, not counting EVERY_YEAR."""
+
+
+def _read_years(connection: Connection, model: str, cited: Iterable[str]) -> dict[str, _Years]:
+    """The years of each cited paper that has sums. Reads only the index of the key."""
+    paper, year = schema.year_sums.c.cited, schema.year_sums.c.year
+    query = sa.select(paper, sa.func.min(year).label("smallest"), sa.func.count().label("rows")).group_by(paper)
+    found = select_in(connection, query.where(schema.year_sums.c.model == model), paper, cited)
+    return {row.cited: _Years(row.smallest, row.rows - (row.smallest == EVERY_YEAR)) for row in found}
 
 
 def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[str, int]]) -> YearSums:
     """The stored sums of (cited, year) groups."""
     found: YearSums = {}
     mark = "?" if connection.dialect.positional else "%s"
-    for some in chunks(sorted(groups), 400):
+    for some in chunks(sorted(groups), ROWS_READ_AT_ONCE):
         # A join, because SQLite uses only the first column of the key for (cited, year) IN (…). Written as plain SQL,
         # because compiling a SQLAlchemy statement for each length of the list takes longer than executing it.
         wanted = ", ".join([f"({mark}, {mark})"] * len(some))
@@ -148,32 +190,40 @@ def sums_from_edges(connection: Connection, model: str, dimension: int, cited: I
     return found
 
 
-def read_all_years(connection: Connection, model: str, cited: Iterable[str]) -> YearSums:
-    """All stored sums of the cited papers."""
+def read_all_sums(connection: Connection, model: str, cited: Iterable[str]) -> YearSums:
+    """All stored sums of the cited papers, and their totals."""
     table = schema.year_sums
     rows = select_in(connection, sa.select(table).where(table.c.model == model), table.c.cited, cited)
     return {(row.cited, row.year): sums_of(row) for row in rows}
 
 
-def read_totals(connection: Connection, model: str, ids: Sequence[str], dimension: int) -> ProfileSums:
-    """The stored sums of each paper over all years, as a stack in the order of the ids. Called for each projection."""
+def read_years(connection: Connection, model: str, cited: Iterable[str], before: int | None = None) -> YearSums:
+    """The stored sums of the cited papers by year, without totals. With `before`, only of known years before it."""
     table = schema.year_sums
-    query = sa.select(table.c.cited, table.c.contexts, table.c.contents, table.c.count).where(table.c.model == model)
+    wanted = [table.c.year != EVERY_YEAR] if before is None else [table.c.year > 0, table.c.year < before]
+    query = sa.select(table).where(table.c.model == model, *wanted)
+    return {(row.cited, row.year): sums_of(row) for row in select_in(connection, query, table.c.cited, cited)}
+
+
+def read_totals(connection: Connection, model: str, ids: Sequence[str], dimension: int) -> ProfileSums:
+    """The total of each paper, as a stack in the order of the ids. Called for each projection."""
     position = {paper_id: number for number, paper_id in enumerate(ids)}
     totals = ProfileSums.zero(dimension, len(ids))
-    for some in chunks(sorted(position), TOTALS_AT_ONCE):
-        rows = connection.execute(query.where(table.c.cited.in_(some))).all()
-        if not rows:
-            continue
-        cited, contexts, contents, counts = zip(*rows, strict=True)
-        at = np.array([position[paper_id] for paper_id in cited])
-        order = np.argsort(at, kind="stable")
-        starts = np.flatnonzero(np.diff(at[order], prepend=-1))
-        papers = at[order][starts]
-        for total, values in ((totals.contexts, contexts), (totals.contents, contents)):
-            stack = np.frombuffer(b"".join(values), SUM).reshape(len(rows), dimension)
-            total[papers] = np.add.reduceat(stack[order], starts, axis=0)
-        totals.count[papers] = np.add.reduceat(np.array(counts, np.int64)[order], starts)
+    mark = "?" if connection.dialect.positional else "%s"
+    for some in chunks(sorted(position), ROWS_READ_AT_ONCE):
+        wanted = ", ".join([f"({mark})"] * len(some))  # plain SQL, for the reasons given in `read_year_sums`
+        rows = connection.exec_driver_sql(
+            f"WITH wanted (cited) AS (VALUES {wanted}) SELECT s.cited, s.contexts, s.contents, s.count FROM wanted "
+            f"JOIN year_sums AS s ON s.model = {mark} AND s.cited = wanted.cited AND s.year = "
+            f"(SELECT MIN(y.year) FROM year_sums AS y WHERE y.model = {mark} AND y.cited = wanted.cited)",
+            (*some, model, model),
+        ).all()
+        if rows:
+            cited, contexts, contents, counts = zip(*rows, strict=True)
+            at = [position[paper_id] for paper_id in cited]
+            totals.contexts[at] = np.frombuffer(b"".join(contexts), SUM).reshape(len(rows), dimension)
+            totals.contents[at] = np.frombuffer(b"".join(contents), SUM).reshape(len(rows), dimension)
+            totals.count[at] = counts
     return totals
 
 
