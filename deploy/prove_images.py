@@ -3,7 +3,8 @@
     sudo python deploy/prove_images.py --service index     (or all of them: leave it out)
 
 Only what our Dockerfile uses is understood: FROM, ARG, ENV, COPY, RUN, WORKDIR, USER, ENTRYPOINT; anything else is an
-error. The base image is Debian bookworm with its Python 3.11. Needs root, debootstrap and overlay mounts.
+error. The base image is Debian bookworm with its Python 3.11. Of the Triton image the models are built, without the
+server, which no package registry has. Needs root, debootstrap and overlay mounts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVICES = ("recommender", "profiler", "index", "reranker", "ingestion", "edge")
+IMAGES = (*SERVICES, "tools", "triton")
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyi", "*.egg-info")  # as .dockerignore
 # What the process of the build inherits: proxies and certificates of pip, no more.
 PASSED = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and name != "PIP_FIND_LINKS"}
@@ -222,7 +224,7 @@ def _ready(port: int) -> bool:
 
 def prove(image: str, base: Path, folder: Path) -> str:
     """Builds one image and starts it; what came out."""
-    target = "tools" if image == "tools" else "service"
+    target = {"tools": "tools", "triton": "triton-models"}.get(image, "service")
     shutil.rmtree(folder, ignore_errors=True)
     builder = Builder(ROOT / "deploy" / "Dockerfile", base, folder, {"SERVICE": image})
     layers = builder.build(target)
@@ -231,14 +233,28 @@ def prove(image: str, base: Path, folder: Path) -> str:
         command = " ".join([*builder.stages[target].entrypoint, "--version"])
         run_in(layers, folder / "mount", command, builder.stages[target].env, "/app")
         told = "citewell --version answers"
+    elif image == "triton":
+        told = ", ".join(models(layers[-1] / "models"))
     else:
         told = start(builder, target, layers, image, folder / "mount")
     return f"{told}; {size / 1e6:.0f} MB above the base"
 
 
+def models(folder: Path) -> list[str]:
+    """The exported models with their sizes. SystemExit if one lacks its graph or its configuration."""
+    found = []
+    for kind in ("gpu", "cpu"):
+        model = folder / kind / "davinci"
+        files = [path for path in (model / "1").rglob("*") if path.is_file()]
+        if not files or not (model / "config.pbtxt").is_file():
+            raise SystemExit(f"triton: {kind}/davinci has no graph or no config.pbtxt")
+        found.append(f"{kind}/davinci {sum(path.stat().st_size for path in files) / 1e6:.0f} MB")
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--service", nargs="+", choices=(*SERVICES, "tools"), default=[*SERVICES, "tools"])
+    parser.add_argument("--service", nargs="+", choices=IMAGES, default=IMAGES)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp/citewell-images"), help="where to build")
     told = parser.parse_args()
     base = told.folder / "base"

@@ -230,6 +230,8 @@ def _payload(number: int) -> dict[str, Any]:
     written = paper(number)
     return {
         "key": written.id,
+        "title": written.title,
+        "in_degree": written.in_degree,
         "version": 1,
         "hidden": 0,
         "year": written.published.year,
