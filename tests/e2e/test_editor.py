@@ -16,6 +16,7 @@ from pytest_lsp import LanguageClient, make_test_lsp_client
 from citewell.manuscripts.bibliography import read_bibtex
 from citewell.manuscripts.flow import Source
 from tests.e2e.conftest import Running
+from tests.servers.metrics import scraped
 
 
 @pytest_asyncio.fixture
@@ -31,7 +32,7 @@ async def editor(running: Running, tmp_path: Path) -> AsyncIterator[LanguageClie
 
     address = running.stack.addresses["recommender"]
     # A long timeout: this tests the answers, not the speed of a busy machine.
-    arguments = ["-m", "citewell.cli", "lsp", "--address", address, "--no-rerank", "--timeout", "20"]
+    arguments = ["-m", "citewell.cli", "lsp", "--address", address, "--timeout", "20"]
     await client.start_io(sys.executable, *arguments)
     await client.initialize_session(
         lsp.InitializeParams(capabilities=lsp.ClientCapabilities(), root_uri=tmp_path.as_uri())
@@ -131,12 +132,19 @@ async def test_a_completion_that_is_typed_over_is_cancelled(
     context = running.queries[0].query.context.replace("OTHERCIT", "others").replace("TARGETCIT", "\\cite{|}")
     uri, at = _open(editor, tmp_path / "draft.tex", context, "latex")
     params = lsp.CompletionParams(lsp.TextDocumentIdentifier(uri), at)
+    before = _answered(running)
     for number in range(20):
         editor.protocol.send_request("textDocument/completion", params, msg_id=f"typed-{number}")
         editor.cancel_request(lsp.CancelParams(f"typed-{number}"))
     started = time.monotonic()
     assert await _complete(editor, uri, at)
     assert time.monotonic() - started < 20
+    assert before < _answered(running) < before + 10, "what was typed over is not asked for"
+
+
+def _answered(running: Running) -> float:
+    """How many queries the recommender has answered."""
+    return scraped(running.metrics_ports["recommender"]).value("citewell_recommender_answers_total", strategy="HYBRID")
 
 
 @pytest.mark.parametrize("running", ["embedded"], indirect=True)

@@ -63,7 +63,7 @@ def test_neovim_completes_a_citation(running: Running, tmp_path: Path) -> None:
     draft = tmp_path / "draft.tex"
     draft.write_text(f"\\begin{{document}}\n{context}\n\\end{{document}}\n")
     server = [sys.executable, "-m", "citewell.cli", "lsp", "--address", running.stack.addresses["recommender"]]
-    told = {"CITEWELL_LSP": json.dumps([*server, "--no-rerank", "--timeout", "20"]), "CITEWELL_DRAFT": str(draft)}
+    told = {"CITEWELL_LSP": json.dumps([*server, "--timeout", "20"]), "CITEWELL_DRAFT": str(draft)}
     done = subprocess.run(
         ["nvim", "--headless", "--clean", "-u", "NONE", "-l", str(NEOVIM)]
         if _has_script_option()

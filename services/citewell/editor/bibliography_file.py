@@ -14,22 +14,29 @@ _NAMED = re.compile(
 DEFAULT_NAME = "references.bib"
 
 
-class BibliographyFile:
-    """The .bib file that a draft names, or the only one in its folder; read again when it changes."""
+class BibliographyFiles:
+    """Reads .bib files, each again only when it has changed: every completion and every hover needs one."""
 
-    def __init__(self, draft: Path, text: str) -> None:
-        self.path = _path(draft, text)
+    def __init__(self) -> None:
+        self._read: dict[Path, tuple[tuple[int, int], Bibliography]] = {}
 
-    def read(self) -> Bibliography:
-        """The entries of the file; empty if there is no file."""
+    def read(self, path: Path) -> Bibliography:
+        """The entries of a file; empty if there is no file."""
         try:
-            text = self.path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
+            found = path.stat()
+            version = (found.st_mtime_ns, found.st_size)
+            known = self._read.get(path)
+            if known is None or known[0] != version:
+                text = path.read_text(encoding="utf-8", errors="replace")
+                known = version, read_bibtex([Source(path.name, text)])
+                self._read[path] = known
+        except OSError:
             return Bibliography()
-        return read_bibtex([Source(self.path.name, text)])
+        return known[1]
 
 
-def _path(draft: Path, text: str) -> Path:
+def path_of_bibliography(draft: Path, text: str) -> Path:
+    """The .bib file that a draft names, or the only one in its folder, or where a new one would go."""
     if match := _NAMED.search(text):
         name = (match[1] or match[2]).split(",")[0].strip()
         return draft.parent / (name if name.endswith(".bib") else f"{name}.bib")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,10 @@ from pygls.workspace import TextDocument
 
 from citewell import __version__
 from citewell.client import AsyncCitewell, CitewellError, Item, Options, Query
-from citewell.editor.bibliography_file import BibliographyFile
+from citewell.editor.bibliography_file import BibliographyFiles, path_of_bibliography
 from citewell.editor.choices import ChoiceReports, Suggestion
 from citewell.editor.typing_place import TypingPlace, typing_place
-from citewell.manuscripts.bibliography import new_keys, to_bibtex
+from citewell.manuscripts.bibliography import Bibliography, new_keys, to_bibtex
 from citewell.manuscripts.drafts import Format, read_text
 from citewell.manuscripts.need import NeedModel, read_need_model
 from citewell.scholarly.papers import Paper
@@ -35,9 +36,10 @@ class EditorSettings:
     """Settings of the language server's queries."""
 
     top_k: int = 8
-    rerank: bool = True
-    seconds: float = 0.5
-    """Seconds a completion may take. If time runs out, the answer comes without the reranker."""
+    rerank: bool = False
+    """Let the reranker read the best candidates. Writers who type want an answer at once, so it is off by default."""
+    seconds: float = 0.45
+    """Seconds the recommender may take. If time runs out, the answer comes without the reranker."""
     feedback: bool = True
     """Report accepted completions to a service that records feedback."""
     share_text: bool = False
@@ -53,6 +55,7 @@ class CitewellServer(LanguageServer):
         self._known: OrderedDict[str, Suggestion] = OrderedDict()
         self.reports = ChoiceReports(client, enabled=settings.feedback, share_text=settings.share_text)
         self._titles: dict[str, tuple[int, str, str]] = {}
+        self._bibliographies = BibliographyFiles()
 
     def format_of(self, document: TextDocument) -> Format:
         """The format of a document."""
@@ -66,8 +69,11 @@ class CitewellServer(LanguageServer):
             top_k=self.settings.top_k + len(place.keys), rerank=self.settings.rerank, full=True, allow_partial=True
         )
         query = Query(place.context, title, abstract)
-        answer = await self._client.recommend(query, options, timeout=self.settings.seconds)
-        bibliography = bibliography_of(document).read()
+        # The file is read in a thread while the recommender works; it is parsed only if it has changed.
+        answer, bibliography = await asyncio.gather(
+            self._client.recommend(query, options, timeout=self.settings.seconds),
+            asyncio.to_thread(self.bibliography_of, document),
+        )
         keys = new_keys([item.paper for item in answer.items], bibliography.entries)
         found = []
         for key, item in zip(keys, answer.items, strict=True):
@@ -82,6 +88,10 @@ class CitewellServer(LanguageServer):
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return found
+
+    def bibliography_of(self, document: TextDocument) -> Bibliography:
+        """The bibliography of a draft."""
+        return self._bibliographies.read(bibliography_path(document))
 
     def suggestion_of(self, key: str) -> Suggestion | None:
         """What was suggested under a key."""
@@ -130,18 +140,17 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
         key = _key_at(document, params.position)
         if item := server.item_of(key):
             return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, why(item)))
-        entry = bibliography_of(document).read().entries.get(key)
+        entry = server.bibliography_of(document).entries.get(key)
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.PlainText, entry.title)) if entry else None
 
     @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
     def code_actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         document = server.workspace.get_text_document(params.text_document.uri)
         key = _key_at(document, params.range.start)
-        bibliography = bibliography_of(document)
         item = server.item_of(key)
-        if item is None or key in bibliography.read().entries:
+        if item is None or key in server.bibliography_of(document).entries:
             return []
-        title = f"Add {key} to {bibliography.path.name}"
+        title = f"Add {key} to {bibliography_path(document).name}"
         return [lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, edit=_entry_edit(document, key, item.paper))]
 
     @server.command(ADD_ENTRY)
@@ -150,7 +159,7 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
         suggestion = server.suggestion_of(key)
         if suggestion is None:
             return
-        if key not in bibliography_of(document).read().entries:
+        if key not in server.bibliography_of(document).entries:
             edit = _entry_edit(document, key, suggestion.item.paper)
             await server.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit))
         await server.reports.accepted(suggestion)
@@ -175,9 +184,9 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
     return server
 
 
-def bibliography_of(document: TextDocument) -> BibliographyFile:
-    """The .bib file of a draft."""
-    return BibliographyFile(Path(unquote(urlparse(document.uri).path)), document.source)
+def bibliography_path(document: TextDocument) -> Path:
+    """Where the .bib file of a draft lies, or would lie."""
+    return path_of_bibliography(Path(unquote(urlparse(document.uri).path)), document.source)
 
 
 def why(item: Item) -> str:
@@ -229,7 +238,7 @@ def _key_at(document: TextDocument, position: lsp.Position) -> str:
 
 def _entry_edit(document: TextDocument, key: str, paper: Paper) -> lsp.WorkspaceEdit:
     """Appends the entry to the draft's .bib file, creating the file if needed."""
-    path = bibliography_of(document).path
+    path = bibliography_path(document)
     uri = path.absolute().as_uri()
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = text.split("\n")

@@ -75,11 +75,16 @@ class Bibliography:
     """Keys of entries that cannot be read. The draft may cite them all the same."""
     unread_files: frozenset[str] = frozenset()
     """Names of files that hold text, and no entry that can be read."""
+    _by_name: dict[str, list[str]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for entry in self.entries.values():
+            for name in entry.names():
+                self._by_name.setdefault(name, []).append(entry.key)
 
     def keys_of(self, paper: Paper) -> list[str]:
         """The entries that name this paper by DOI, arXiv id or title."""
-        names = names_of(paper)
-        return sorted(entry.key for entry in self.entries.values() if names & entry.names())
+        return sorted({key for name in names_of(paper) for key in self._by_name.get(name, ())})
 
 
 def read_bibtex(sources: Iterable[Source]) -> Bibliography:
