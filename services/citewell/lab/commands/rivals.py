@@ -36,7 +36,7 @@ def add_rivals(app: typer.Typer) -> None:
 def _command(rival: Rival[Any, Any]) -> Any:
     def train_rival(
         data: Data,
-        models: Annotated[Path, typer.Argument(help=f"Folder of the runs; this one is <set>/{rival.name} in it.")],
+        models: Annotated[Path, typer.Argument(help="Folder of all runs; this one is SET/RIVAL in it.")],
         mode: TheMode,
         settings: Annotated[Path | None, typer.Option(help="JSON file of settings.", exists=True)] = None,
         set_: Annotated[list[str] | None, typer.Option("--set", help="A setting as NAME=JSON; repeatable.")] = None,

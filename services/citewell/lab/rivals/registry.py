@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from citewell.lab.rivals.hatten import HATTEN
 from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival
 from citewell.lab.systems import System
 
-_RETRIEVERS: tuple[Rival[Any, System], ...] = ()
+_RETRIEVERS: tuple[Rival[Any, System], ...] = (HATTEN,)
 _RERANKERS: tuple[Rival[Any, ListReranker], ...] = ()
 _GLOBALS: tuple[Rival[Any, GlobalSystem], ...] = ()
 
