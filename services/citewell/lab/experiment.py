@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from citewell.lab import chosen
 from citewell.lab.brackets import Brackets
-from citewell.lab.dataset import Dataset, read_dataset
+from citewell.lab.dataset import Dataset, Rows, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
 from citewell.lab.lexical import LexicalProfile, Lexicon
 from citewell.lab.protocol import Mode, Task, make_task, training_task
@@ -67,6 +67,18 @@ class Experiment:
     def brackets(self) -> Brackets:
         return Brackets(self.data)
 
+    @cached_property
+    def _first_contexts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        return np.unique(self.data.contexts.citing, return_index=True)
+
+    def context_of(self, papers: Rows) -> Rows:
+        """A context of each of these citing papers, which stands for its paper where only that is read."""
+        citing, first = self._first_contexts
+        at = np.minimum(np.searchsorted(citing, papers), len(citing) - 1)
+        if not np.array_equal(citing[at], papers):
+            raise ValueError(f"paper {self.data.papers.ids[int(papers[citing[at] != papers][0])]!r} cites nothing")
+        return first[at].astype(np.int64)
+
     def of_split(self, split: str) -> Experiment:
         """The same set and knowledge with the queries of another split."""
         mode = self.task.mode
@@ -99,9 +111,12 @@ class Experiment:
         fields: FieldWeights = chosen.FIELDS,
         terms: TermWeights = chosen.TERMS,
         counted: NDArray[np.bool_] | None = None,
+        *,
+        alone: bool = False,
     ) -> LexicalProfile:
         """BM25 over titles, abstracts and citing contexts, words near the marker counting more."""
-        return LexicalProfile(name, self.data, self.lexicon, self.known, chosen.BM25, fields, terms, counted)
+        rules = chosen.BM25, fields, terms
+        return LexicalProfile(name, self.data, self.lexicon, self.known, *rules, counted, alone=alone)
 
     @property
     def hybrid(self) -> Fusion:

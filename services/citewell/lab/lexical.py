@@ -54,9 +54,12 @@ class Lexicon:
         """The column of a term that occurs in the data set."""
         return self._columns[term]
 
-    def query_terms(self, queries: Rows, weights: TermWeights) -> Matrix:
-        """One row a query: the weight of every word."""
+    def query_terms(self, queries: Rows, weights: TermWeights, *, alone: bool = False) -> Matrix:
+        """One row a query: the weight of every word; `alone`: of the draft's title and abstract only."""
         rows, columns, values = [], [], []
+        citing = self._data.contexts.citing[queries]
+        if alone:
+            return (weights.title * self.titles[citing] + weights.abstract * self.abstracts[citing]).tocsr()
         for row, query in enumerate(queries):
             text = words(normalise(self._data.contexts.texts[int(query)]))
             target = text.index(TARGET.lower())
@@ -66,7 +69,6 @@ class Lexicon:
                     columns.append(self._columns[term_id(word)])
                     values.append(weights.floor + (1 - weights.floor) * np.exp(-abs(at - target) / weights.reach))
         shape = (len(queries), len(self._columns))
-        citing = self._data.contexts.citing[queries]
         terms = sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=shape)
         return (terms + weights.title * self.titles[citing] + weights.abstract * self.abstracts[citing]).tocsr()
 
@@ -84,9 +86,12 @@ class LexicalProfile:
         fields: FieldWeights,
         terms: TermWeights,
         counted: NDArray[np.bool_] | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """`counted`: the papers that there were when the word statistics were made; None = all of them."""
-        self.name = name
+        """`counted`: the papers that there were when the word statistics were made; None = all of them. `alone`: the
+        queries are drafts without their contexts."""
+        self.name, self._alone = name, alone
         self._data, self._lexicon, self._known = data, lexicon, known
         self._bm25, self._fields, self._terms = bm25, fields, terms
         papers = len(data.papers)
@@ -144,7 +149,7 @@ class LexicalProfile:
         return weighted
 
     def scores(self, queries: Rows) -> Vectors:
-        terms = self._lexicon.query_terms(queries, self._terms)
+        terms = self._lexicon.query_terms(queries, self._terms, alone=self._alone)
         # Divide by the sum of the query's weights, the upper bound of a score, so that queries are comparable.
         terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
         scores: Vectors = (terms @ self._weights).toarray()
