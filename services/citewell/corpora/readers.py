@@ -45,6 +45,7 @@ class PaperRecord:
     line: int
     revision: int = 1
     """As the file states it; 1 where it states none."""
+    authors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +288,7 @@ def _paper(key: str | None, member: Any, line: int) -> PaperRecord:
         venue=_text(fields, "venue"),
         line=line,
         revision=revision,
+        authors=_names(fields, "authors"),
     )
 
 
@@ -334,6 +336,12 @@ def _text(fields: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise Malformed(f"{name} must be a string, got {value!r}")
     return value
+
+
+def _names(fields: dict[str, Any], name: str) -> tuple[str, ...]:
+    """A list of strings; names in another shape are not read."""
+    value = fields.get(name)
+    return tuple(each for each in value if isinstance(each, str) and each) if isinstance(value, list) else ()
 
 
 def _published(fields: dict[str, Any]) -> PartialDate:

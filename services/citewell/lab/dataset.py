@@ -80,6 +80,9 @@ class Papers:
     """First day on which it may have appeared, in days since year 1; 0 when unknown."""
     last_day: Column
     """Last day on which it may have appeared: for a paper known only by year, that year's last day."""
+    authors: Sequence[str]
+    """Their names, one a line; empty where the set names none."""
+    venues: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -139,6 +142,7 @@ def read_dataset(folder: Path) -> Dataset:
 
 def _papers(folder: Path, on_reject: OnReject) -> tuple[Papers, IdIndex]:
     ids, titles, abstracts = TextColumn(), TextColumn(), TextColumn()
+    authors, venues = TextColumn(), TextColumn()
     year, first_day, last_day = array("i"), array("i"), array("i")
     for record in read_papers(folder, on_reject):
         ids.append(record.id)
@@ -147,10 +151,13 @@ def _papers(folder: Path, on_reject: OnReject) -> tuple[Papers, IdIndex]:
         year.append(record.published.year)
         first_day.append(record.published.first_day())
         last_day.append(record.published.last_day())
+        authors.append("\n".join(record.authors))
+        venues.append(record.venue)
     index = IdIndex(ids)
     if len(index.repeated):
         raise ValueError(f"{folder.name}: paper id {ids[int(index.repeated[0])]!r} stands for two papers")
-    return Papers(ids, titles, abstracts, _column(year), _column(first_day), _column(last_day)), index
+    days = _column(year), _column(first_day), _column(last_day)
+    return Papers(ids, titles, abstracts, *days, authors, venues), index
 
 
 def _contexts(folder: Path, papers: Papers, paper_index: IdIndex, on_reject: OnReject) -> Contexts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +17,12 @@ from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.experiment import Experiment
 from citewell.lab.metrics import Values
 from citewell.lab.protocol import Task, verify_rankings, verify_task
-from citewell.profiler.profiles import Vectors
+from citewell.lab.rivals.rival import GlobalSystem
 
 DEPTH = 100
 """Length of a returned list; an answer beyond it counts as not returned."""
 SHOWN = 20
 BLOCK = 64
-
-
-class GlobalSystem(Protocol):
-    """Scores papers for whole drafts, without a citation context."""
-
-    name: str
-
-    def scores(self, papers: Rows) -> Vectors:
-        """One row per query paper, one column per candidate paper; -inf for what it does not return."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +145,9 @@ def _interval(drawn: Values) -> dict[str, float]:
     return {"low": float(low), "high": float(high)}
 
 
-def shared_ranks(ranked: NDArray[np.int32], shares: Callable[[int, int], bool], papers: Rows) -> list[NDArray[np.int64]]:
+def shared_ranks(
+    ranked: NDArray[np.int32], shares: Callable[[int, int], bool], papers: Rows
+) -> list[NDArray[np.int64]]:
     """For each query paper, the ranks (from 1) of the returned papers that share something with it: an author, say."""
     return [
         np.array([at + 1 for at, other in enumerate(row) if other >= 0 and shares(int(paper), int(other))], np.int64)

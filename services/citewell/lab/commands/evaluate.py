@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from citewell.lab.commands.global_task import global_task
 from citewell.lab.commands.ilciter import ilciter
 from citewell.lab.commands.options import (
     DEFAULT_CACHE,
@@ -43,6 +44,7 @@ IN_BRACKET = ("MRR", "R@10")
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 app.command("rerank")(rerank)
 app.command("ilciter")(ilciter)
+app.command("global")(global_task)
 app.command("served")(served)
 app.command("served-search")(served_search)
 

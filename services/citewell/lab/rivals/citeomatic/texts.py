@@ -60,7 +60,8 @@ class Texts:
         """The share of word types that two papers have in common."""
         both = np.asarray((self.everything[others] @ self.everything[[paper]].T).todense()).ravel().astype(np.float64)
         sizes = np.diff(self.everything.indptr)
-        return both / np.maximum(sizes[others] + sizes[paper] - both, 1.0)
+        found: NDArray[np.float64] = both / np.maximum(sizes[others] + sizes[paper] - both, 1.0)
+        return found
 
 
 def read_texts(data: Dataset, most: int, least: int, *, metadata: bool) -> Texts:
