@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ from citewell.lab.rivals.registry import GLOBALS
 from citewell.lab.rivals.rival import GlobalSystem, run_folder
 from citewell.lab.rivals.training import RivalRun
 
-OURS = {
+OURS: dict[str, Callable[[Experiment], GlobalSystem]] = {
     "bm25": lambda experiment: DraftBm25("bm25", experiment.data, None),
     "global-no-references": lambda experiment: GlobalStrategy(experiment, cited_weight=0.0),
     "global": GlobalStrategy,
@@ -88,7 +89,7 @@ def global_task(
 def made_system(name: str, experiment: Experiment, models: Path | None) -> GlobalSystem:
     """One of ours, or a trained rival."""
     if name in OURS:
-        return OURS[name](experiment)  # type: ignore[no-untyped-call, no-any-return]
+        return OURS[name](experiment)
     if name not in GLOBALS:
         raise ValueError(f"{name!r} is no system; known: {', '.join([*OURS, *GLOBALS])}")
     if models is None:
