@@ -37,7 +37,10 @@ class Served:
         return f"http://127.0.0.1:{self.stack.ports['http']}/"
 
 
-@pytest.fixture(scope="module")
+PAPERS, SEED = 200, 7
+
+
+@pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     settings = {"CITEWELL_RECOMMENDER__FEEDBACK": "text"}
     stack = Stack(tmp_path_factory.mktemp("browser"), choose_ports(0), settings=settings)
@@ -53,7 +56,7 @@ def serve(stack: Stack) -> Served:
     stack.wait()
     client = Client(stack.addresses)
     try:
-        world = list(divided(200, 7))
+        world = list(divided(PAPERS, SEED))
         publish(client, [publication for publication, _ in world])
         queries = tuple(asked for _, some in world for asked in some)
         client.recommend(messages.Query(title="warm"), messages.Options(rerank=False))

@@ -1,4 +1,5 @@
 -- Opens a draft, asks the language server for what fits into \cite{}, and prints what came as one line of JSON.
+-- With CITEWELL_ACCEPT it then does what an editor does when the writer accepts the first completion.
 local command = vim.fn.json_decode(vim.env.CITEWELL_LSP)
 vim.cmd("edit " .. vim.env.CITEWELL_DRAFT)
 vim.bo.filetype = "tex"
@@ -11,4 +12,7 @@ local params = { textDocument = vim.lsp.util.make_text_document_params(0), posit
 local answers = vim.lsp.buf_request_sync(0, "textDocument/completion", params, 60000) or {}
 local items = answers[id] and answers[id].result and answers[id].result.items or {}
 local first = items[1] or {}
+if vim.env.CITEWELL_ACCEPT and first.command then
+  vim.lsp.buf_request_sync(0, "workspace/executeCommand", first.command, 60000)
+end
 io.stdout:write("\n" .. vim.fn.json_encode({ count = #items, label = first.label or "", detail = first.detail or "" }) .. "\n")
