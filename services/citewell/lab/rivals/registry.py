@@ -6,12 +6,14 @@ from typing import Any
 
 from citewell.lab.rivals.citeomatic.rank import CITEOMATIC, CITEOMATIC_METADATA
 from citewell.lab.rivals.citeomatic.select import NNSELECT
+from citewell.lab.rivals.dense import DENSE
+from citewell.lab.rivals.general_rerankers import GENERAL
 from citewell.lab.rivals.hatten import HATTEN
 from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival
 from citewell.lab.systems import System
 
-_RETRIEVERS: tuple[Rival[Any, System], ...] = (HATTEN,)
-_RERANKERS: tuple[Rival[Any, ListReranker], ...] = ()
+_RETRIEVERS: tuple[Rival[Any, System], ...] = (HATTEN, DENSE)
+_RERANKERS: tuple[Rival[Any, ListReranker], ...] = (GENERAL,)
 _GLOBALS: tuple[Rival[Any, GlobalSystem], ...] = (NNSELECT, CITEOMATIC, CITEOMATIC_METADATA)
 
 RETRIEVERS = {rival.name: rival for rival in _RETRIEVERS}
