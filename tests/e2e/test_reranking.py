@@ -1,9 +1,10 @@
-"""The default installation: the packaged model reranks the best candidates of every answer."""
+"""The default installation: the packaged model reranks the best candidates, joined with the second phase's scores."""
 
 from __future__ import annotations
 
 import pytest
 
+from citewell.recommender.joined_scores import log_odds
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.reranker.v1 import reranker_pb2
 from tests.e2e.client import DEADLINE
@@ -16,9 +17,9 @@ def _orders(answer: messages.RecommendResponse) -> list[list[str]]:
     """The papers in the order of each stage that scored them."""
     by_stage = {
         stage: sorted((one.rank, item.paper.id) for item in answer.items for one in item.stages if one.stage == stage)
-        for stage in ("second_phase", "rerank")
+        for stage in ("second_phase", "joined")
     }
-    return [[paper for _, paper in by_stage[stage]] for stage in ("second_phase", "rerank")]
+    return [[paper for _, paper in by_stage[stage]] for stage in ("second_phase", "joined")]
 
 
 def _both(running: Running, query: messages.Query) -> tuple[messages.RecommendResponse, messages.RecommendResponse]:
@@ -54,9 +55,12 @@ def test_the_best_are_reranked_unless_the_caller_wants_otherwise(running: Runnin
 
 def test_a_reranked_item_tells_how_much_its_text_and_its_rank_counted(running: Running) -> None:
     answer = running.client.recommend(running.queries[0].query)
+    weight = answer.snapshot.second_phase_weight
+    assert weight > 0
     for item in answer.items:
-        _, second, rerank = item.stages
-        assert (rerank.stage, rerank.rank, rerank.score) == ("rerank", item.rank, item.score)
+        _, second, rerank, joined = item.stages
+        assert (joined.stage, joined.rank, joined.score) == ("joined", item.rank, item.score)
+        assert joined.score == pytest.approx(log_odds(rerank.score) + weight * second.score)
         assert item.prior == pytest.approx(0.95**second.rank)
         assert 0 < item.text_gate < 1
         assert 0 < item.prior_gate < 1
@@ -64,7 +68,7 @@ def test_a_reranked_item_tells_how_much_its_text_and_its_rank_counted(running: R
 
 def test_a_caller_may_ask_for_another_depth(running: Running) -> None:
     answer = running.client.recommend(running.queries[0].query, messages.Options(top_k=30, rerank_depth=7))
-    assert [len(item.stages) for item in answer.items] == [3] * 7 + [2] * 23
+    assert [len(item.stages) for item in answer.items] == [4] * 7 + [2] * 23
 
 
 def test_info_names_the_model_and_what_its_speed_costs(running: Running) -> None:

@@ -63,6 +63,7 @@ def test_a_table_counts_for_its_strategy_encoder_and_reranker_alone() -> None:
         (json.dumps({"version": 1, "tables": [{**TABLE, "reranker": ""}]}), "reranker is empty"),
         (json.dumps({"version": 1, "tables": [{**PLAIN, "features": ["rerank", "margin"]}]}), "needs a reranker"),
         (json.dumps({"version": 1, "tables": [TABLE, TABLE]}), "repeats"),
+        (json.dumps({"version": 1, "tables": [{**TABLE, "second_phase_weight": 1}]}), "needs a second phase"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_where(text: str, complaint: str) -> None:
@@ -149,3 +150,23 @@ def test_a_table_counts_for_the_order_it_was_made_for() -> None:
     assert confidences(read({**PLAIN, "second_phase": "p1"}), Strategy.HYBRID, "e1", "", signals, "p2") is None
     told = features(signals)["b"]
     assert (told["margin"], told["second"], told["second_margin"]) == (pytest.approx(0.2), 0.5, -1.5)
+
+
+def test_a_table_counts_for_the_weight_of_the_second_phase_it_was_made_for() -> None:
+    """The margin is that of the scores which rank: of J where the table was made with it, else of the reranker's."""
+    margin = {**TABLE, "features": ["margin"], "weights": [1.0], "bias": 0.0}
+    joined = {**margin, "second_phase": "p1", "second_phase_weight": 1.0}
+    signals = {
+        "a": Signals(0.9, 0.6, 0.1, 0.5, 1, second=2.0, joined=2.0),
+        "b": Signals(1.1, 0.8, 0.1, 0.5, 2, second=0.5, joined=0.5),
+    }
+
+    def told(weight: float, *tables: object) -> dict[str, float]:
+        found = confidences(read(*tables), Strategy.HYBRID, "e1", "r1", signals, "p1", weight)
+        assert found is not None
+        return {paper_id: math.log(value / (1 - value)) for paper_id, value in found.items()}
+
+    assert told(1.0, margin, joined) == {"a": pytest.approx(1.5), "b": pytest.approx(-1.5)}
+    for weight in (0.0, 2.0):
+        assert told(weight, margin, joined) == {"a": pytest.approx(0.0), "b": pytest.approx(0.0)}, "for any order"
+    assert confidences(read(joined), Strategy.HYBRID, "e1", "r1", signals, "p1", 2.0) is None

@@ -1,6 +1,7 @@
 """The recommender's orchestration over ports in memory: its calls, their time limits, and degraded answers."""
 
 import asyncio
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from citewell.recommender.ports import (
     SearchCall,
 )
 from citewell.recommender.queries import Options
+from citewell.recommender.recommend import Limits, Recommender
 from citewell.runtime.errors import (
     CitewellError,
     DeadlineExceeded,
@@ -32,6 +34,9 @@ from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.queries import AsOf, Query, Strategy
 from tests.unit.recommender_world import QUERY, World, ids, reasons
+
+TOLD = {each: Reranked(score, 0.9) for each, score in (("p7", 0.2), ("p6", 0.8), ("p5", 0.1), ("p4", 0.9))}
+"""What the reranker says of the second phase's best."""
 
 
 async def test_the_reranker_orders_what_it_read_and_the_rest_keeps_the_retrieval_order() -> None:
@@ -60,6 +65,33 @@ async def test_the_second_phase_orders_what_the_reranker_then_reads() -> None:
     await world.ask(top_k=3)
     ((call, _),) = world.asked("rerank")
     assert [(one.paper.id, one.rank) for one in call.candidates][:2] == [("p7", 1), ("p6", 2)]  # type: ignore[attr-defined]
+
+
+async def test_what_is_reranked_is_ordered_by_its_log_odds_and_the_second_phase_together() -> None:
+    world = World(second_phase=True)  # p7 … p4 with 8 … 5 by the second phase
+    world.reranking = Reranking(TOLD, "davinci")
+    answer = await world.ask(top_k=6)
+    assert ids(answer) == ["p6", "p4", "p7", "p5", "p3", "p2"]
+    best = answer.items[0]
+    assert [(one.stage, one.rank) for one in best.stages] == [
+        *(("retrieval", 7), ("second_phase", 2)),
+        *(("rerank", 2), ("joined", 1)),
+    ]
+    assert best.score == pytest.approx(math.log(0.8 / 0.2) + 0.5 * 7.0)
+    assert [len(item.stages) for item in answer.items] == [4, 4, 4, 4, 2, 2]
+    assert answer.snapshot.second_phase_weight == 0.5
+
+
+async def test_without_weight_or_second_phase_the_reranker_alone_orders_what_it_read() -> None:
+    for world, limits in ((World(second_phase=True), Limits(second_phase_weight=0.0)), (World(), Limits())):
+        world.reranking = Reranking(TOLD, "davinci")
+        recommender = Recommender(world, world, world, world, world, limits, world.clock)
+        options = Options(top_k=6, candidates=8, rerank_depth=8, strategy=Strategy.HYBRID)
+        answer = await recommender.recommend(QUERY, options, lambda: 10.0)
+        assert ids(answer)[:4] == ["p4", "p6", "p7", "p5"]
+        assert answer.items[0].score == 0.9
+        assert {stage.stage for item in answer.items for stage in item.stages} & {"joined"} == set()
+        assert answer.snapshot.second_phase_weight == 0.0
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,14 @@ def test_a_score_is_the_sum_of_its_shares_and_the_networks_output() -> None:
 
 def test_the_best_score_comes_first_and_equal_ones_by_key() -> None:
     query, candidates = some(30)
-    ranked = SecondPhase(read_model(TEXT), query).ranked(50.0, candidates, [str(at) for at in range(30)])
+    ranked = SecondPhase(read_model(TEXT), query).ranked(50.0, candidates, [str(at) for at in range(30)], 30)
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     assert sorted(one.first_rank for one in ranked) == list(range(1, 31))
+    few = SecondPhase(read_model(TEXT), query).ranked(50.0, candidates, [str(at) for at in range(30)], 7)
+    assert [one.first_rank for one in few] == [one.first_rank for one in ranked[:7]]
     alike = read_model(model_text(NAMES, {name: 0 * values for name, values in ARRAYS.items()}, {}))
     keys = [f"{29 - at:02}" for at in range(30)]
-    assert [keys[one.first_rank - 1] for one in SecondPhase(alike, query).ranked(50.0, candidates, keys)] == sorted(
+    assert [keys[one.first_rank - 1] for one in SecondPhase(alike, query).ranked(50.0, candidates, keys, 30)] == sorted(
         keys
     )
 

@@ -136,4 +136,5 @@ def _snapshot(message: recommender_pb2.Snapshot) -> Snapshot:
         exact=message.exact,
         statistics=message.statistics,
         second_phase_hash=message.second_phase_hash,
+        second_phase_weight=message.second_phase_weight,
     )

@@ -19,7 +19,7 @@ class StageScore:
     """The score and rank that one stage gave an item."""
 
     stage: str
-    """"retrieval", "second_phase" or "rerank"."""
+    """"retrieval", "second_phase", "rerank" or "joined", in this order."""
     rank: int
     score: float
 
@@ -110,6 +110,8 @@ class Snapshot:
     statistics: str
     second_phase_hash: str = ""
     """Of the second phase's model; empty = it did not rank the answer."""
+    second_phase_weight: float = 0.0
+    """The weight of the second phase's scores beside the reranker's log-odds; 0 = they were not added."""
 
 
 @dataclass(frozen=True, slots=True)

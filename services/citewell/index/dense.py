@@ -34,8 +34,10 @@ class Dense:
     def rows(self, rows: NDArray[np.int64]) -> Vector:
         """The vectors of these rows."""
         chosen = np.empty((len(rows), self._dimension), np.float32)
-        for number, row in enumerate(rows.tolist()):
-            chosen[number] = self._blocks[row // BLOCK][row % BLOCK]
+        blocks, places = np.divmod(rows, BLOCK)
+        for number in np.unique(blocks).tolist():
+            inside = np.flatnonzero(blocks == number)
+            chosen[inside] = self._blocks[number][places[inside]]
         return chosen
 
     def scores(self, vector: Vector, rows: int) -> NDArray[np.float32]:

@@ -128,7 +128,7 @@ def _scored(query: Nearest, points: Sequence[Point]) -> list[Hit]:
 
 
 def _ranked_again(query: Nearest, second: SecondPhase, hits: list[Hit], bags: Mapping[str, Terms]) -> list[Hit]:
-    """The hits with the best of them in the order of the second phase."""
+    """The first `query.limit` of the best hits in the order of the second phase, then those beyond `DEPTH`."""
     assert query.lexical is not None
     head = hits[:DEPTH]
     points = [hit.point for hit in head]
@@ -144,7 +144,7 @@ def _ranked_again(query: Nearest, second: SecondPhase, hits: list[Hit], bags: Ma
         np.array([len(title) for title in titles], np.float64),
         np.array([point.payload["in_degree"] for point in points], np.float64),
     )
-    ranked = second.ranked(query.lexical.mean_length, candidates, [hit.point.key for hit in head])
+    ranked = second.ranked(query.lexical.mean_length, candidates, [hit.point.key for hit in head], query.limit)
     return [replace(head[score.first_rank - 1], second=score) for score in ranked] + hits[DEPTH:]
 
 

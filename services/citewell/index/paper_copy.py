@@ -107,7 +107,8 @@ class PaperCopy:
         ]
         best = sorted(found)[:limit]
         again = self._ranked_again(query, best[:DEPTH])
-        best = [*(best[one.first_rank - 1] for one in again), *best[len(again) :]]
+        if again:
+            best = [*(best[one.first_rank - 1] for one in again), *best[DEPTH:]]
         if exact:
             best = best[: query.limit]
         seconds = [*again, *[None] * len(best)]
@@ -121,7 +122,7 @@ class PaperCopy:
         ]
 
     def _ranked_again(self, query: Nearest, best: Sequence[tuple[float, str, int, float, float]]) -> list[SecondScore]:
-        """The best papers in the order of the second phase; empty without one."""
+        """The first `query.limit` of the best papers in the order of the second phase; empty without one."""
         if query.second is None or not best:
             return []
         assert query.lexical
@@ -131,7 +132,7 @@ class PaperCopy:
         scores = -np.array(score), np.array(cosine), np.array(words)
         chosen = np.array(rows, dtype=np.int64)
         candidates = self._second.candidates(chosen, scores, query.lexical.terms, self._dense, self.postings)
-        return query.second.ranked(query.lexical.mean_length, candidates, keys)
+        return query.second.ranked(query.lexical.mean_length, candidates, keys, query.limit)
 
     def nearest(self, query: Nearest, limit: int) -> list[tuple[UUID, float]] | None:
         """The nearest profiles on a GPU; None when it cannot answer the query."""

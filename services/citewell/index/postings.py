@@ -163,7 +163,7 @@ class Postings:
             if not (lists := _lists(segment, query.terms.ids)):
                 continue
             documents, parts, _ = _parts(segment, query, lists)
-            found.append((segment.rows[documents], parts))
+            found.append((segment.rows.take(documents), parts))
             entries += len(parts)
             if entries > _BATCH:
                 _add_up(scores, found)
@@ -186,21 +186,29 @@ class Postings:
 
     def counts_of(self, terms: NDArray[np.uint32], rows: Rows) -> tuple[Rows, NDArray[np.int64], NDArray[np.float64]]:
         """The entries of these distinct rows for these terms, by position in `rows`, then by number of the term."""
-        numbers = np.full(len(self._segment) + 1, _DEAD)
-        inside = rows < len(self._segment)
-        numbers[rows[inside]] = np.flatnonzero(inside)
-        numbers[-1] = _DEAD  # the row of dead documents
+        inside = np.flatnonzero(rows < len(self._segment))
+        places, documents = self._segment[rows[inside]], self._document[rows[inside]]
         found = []
-        for segment in self._live():
-            owner = numbers[segment.rows]
-            for number, place in _lists(segment, terms):
-                owners = owner[segment.documents[place]]
-                chosen = np.flatnonzero(owners != _DEAD)
-                found.append((owners[chosen], np.full(len(chosen), number), segment.counts[place][chosen]))
+        for place in np.unique(places[places != _DEAD]).tolist():
+            segment, chosen = self._at(place), places == place
+            owner = np.full(len(segment.rows), _DEAD)
+            owner[documents[chosen]] = inside[chosen]
+            wanted = owner != _DEAD  # one byte a document: it stays in the processor's cache while lists are read
+            if not (lists := _lists(segment, terms)):
+                continue
+            entries = np.concatenate([segment.documents[part] for _, part in lists])
+            at = np.flatnonzero(wanted.take(entries))  # `take` costs a third of an index in brackets
+            ends = np.cumsum([part.stop - part.start for _, part in lists])
+            of = np.searchsorted(ends, at, side="right")
+            # From the place among the joined lists to the place in the segment.
+            moved = np.array([part.stop for _, part in lists]) - ends
+            numbers = np.array([number for number, _ in lists])
+            found.append((owner[entries[at]], numbers[of], segment.counts[at + moved[of]]))
         if not found:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
         owners, terms_of, counts = (np.concatenate(each) for each in zip(*found, strict=True))
-        order = np.lexsort((terms_of, owners))
+        # The entries of one row are in one segment, hence in the order of the terms already.
+        order = np.argsort(owners.astype(np.uint16) if len(rows) < 1 << 16 else owners, kind="stable")
         return owners[order], terms_of[order], counts[order].astype(np.float64)
 
     def matched(self, query: LexicalQuery, rows: Rows, limit: int) -> list[Terms]:
@@ -305,7 +313,7 @@ def _parts(
     documents = np.concatenate([segment.documents[place] for _, place in lists])
     parts = np.concatenate([segment.counts[place] for _, place in lists])
     half = np.broadcast_to(np.asarray(half_counts(segment.lengths, query), np.float32), segment.lengths.shape)
-    parts /= parts + half[documents]
+    parts /= parts + half.take(documents)
     numbers = [term for term, _ in lists]
     sizes = [place.stop - place.start for _, place in lists]
     parts *= np.repeat(query.terms.values[numbers], sizes)

@@ -158,12 +158,12 @@ def _in_titles(weights: Mapping[str, Numbers], candidates: Candidates) -> dict[s
 
 def _by_candidate(of: np.ufunc, entries: Mapping[str, Numbers], matches: Matches, count: int) -> dict[str, Numbers]:
     """The sum, or the maximum, of each candidate's entries; 0 for those without."""
-    made = np.zeros((count, len(entries)))
+    made = np.zeros((len(entries), count))
     if len(matches.candidate):
         starts = np.flatnonzero(np.diff(matches.candidate, prepend=-1))
-        values = np.stack(list(entries.values()), axis=1)
-        made[matches.candidate[starts]] = of.reduceat(values, starts, axis=0)
-    return dict(zip(entries, made.T, strict=True))
+        for row, values in zip(made, entries.values(), strict=True):
+            row[matches.candidate[starts]] = of.reduceat(values, starts)
+    return dict(zip(entries, made, strict=True))
 
 
 def title_terms(title: str) -> Terms:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class BadModel(ValueError):
     """The file cannot be used; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SecondPhaseModel:
     """score = direct · x + out · relu(hidden · x + bias), for standardised features x."""
 
@@ -39,7 +40,7 @@ class SecondPhaseModel:
     out: Numbers
     """[units]."""
 
-    @property
+    @cached_property
     def groups(self) -> tuple[str, ...]:
         """The groups of features that a score is explained by."""
         return (*dict.fromkeys(FEATURES[name] for name in self.names), REST)
@@ -51,11 +52,14 @@ class SecondPhaseModel:
         """
         x = standardised(features(query, mean_length, candidates), self.names)
         active = np.where(x @ self.hidden.T + self.bias > 0, self.out, 0.0)
-        shares = np.zeros((len(x), len(self.groups)))
-        for name, part in zip(self.names, (x * (self.direct + active @ self.hidden)).T, strict=True):
-            shares[:, self.groups.index(FEATURES[name])] += part
+        shares: Numbers = (x * (self.direct + active @ self.hidden)) @ self._membership
         shares[:, -1] = active @ self.bias
         return shares
+
+    @cached_property
+    def _membership(self) -> Numbers:
+        """[features, groups]: 1 where the feature belongs to the group."""
+        return np.array([[float(FEATURES[name] == group) for group in self.groups] for name in self.names])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,12 +69,11 @@ class SecondPhase:
     model: SecondPhaseModel
     query: SecondPhaseQuery
 
-    def ranked(self, mean_length: float, candidates: Candidates, keys: Sequence[str]) -> list[SecondScore]:
-        """The candidates in the new order, ties by key; `candidates` are in the order of the first phase."""
+    def ranked(self, mean_length: float, candidates: Candidates, keys: Sequence[str], limit: int) -> list[SecondScore]:
+        """The first `limit` in the new order, ties by key; `candidates` are in the order of the first phase."""
         shares = self.model.shares(self.query, mean_length, candidates)
-        scores = shares.sum(axis=1)
-        order = sorted(range(len(scores)), key=lambda at: (-scores[at], keys[at]))
-        return [SecondScore(float(scores[at]), at + 1, shares[at]) for at in order]
+        order = sorted(zip((-shares.sum(axis=1)).tolist(), keys, range(len(keys)), strict=True))[:limit]
+        return [SecondScore(-negative, at + 1, shares[at]) for negative, _, at in order]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

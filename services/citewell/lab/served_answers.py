@@ -319,7 +319,7 @@ def agreement(experiment: Experiment, system: System, answers: Answers) -> Agree
 
 def _retrieval_rank(item: pb.Item) -> int:
     """The rank before the reranker."""
-    ranks = [stage.rank for stage in item.stages if stage.stage != "rerank"]
+    ranks = [stage.rank for stage in item.stages if stage.stage not in ("rerank", "joined")]
     return ranks[-1] if ranks else item.rank
 
 

@@ -47,6 +47,15 @@ class Judged:
     """Whether no paper can answer a query."""
     second: Floats | None = None
     """[queries, k]: the scores of the second phase, if that made the lists. Those of `lists` are of the first."""
+    weight: float = 0.0
+    """Of the second phase's scores beside the reranker's log-odds (`recommender/joined_scores.py`)."""
+
+    @property
+    def final(self) -> Floats:
+        """[queries, k]: the scores that rank what the reranker read."""
+        if self.second is None or not self.weight:
+            return self.logits
+        return self.logits + np.float32(self.weight) * self.second
 
     def items(self, depth: int, *, reranked: bool) -> Items:
         """The features of the first `depth` candidates of every query, as the recommender computes them."""
@@ -63,17 +72,19 @@ class Judged:
 
     def _signals(self, query: int, at: int, reranked: bool) -> Signals:
         total, profile = float(self.lists.scores[query, at]), float(self.profile[query, at])
-        rank, score = at + 1, None
+        rank, score, joined = at + 1, None, None
         if reranked:
             score = sigmoid(float(self.logits[query, at]))
-            rank = 1 + int((self.logits[query] > self.logits[query, at]).sum())
+            rank = 1 + int((self.final[query] > self.final[query, at]).sum())
+            joined = float(self.final[query, at]) if self.weight else None
         second = None if self.second is None else float(self.second[query, at])
-        return Signals(total, profile, (total - profile) / chosen.LEXICAL, score, rank, second)
+        return Signals(total, profile, (total - profile) / chosen.LEXICAL, score, rank, second, joined)
 
     def cut(self, depth: int) -> Judged:
         """The same with shorter lists, as if only that many candidates had been reranked."""
         second = None if self.second is None else self.second[:, :depth]
-        return Judged(self.lists.cut(depth), self.profile[:, :depth], self.logits[:, :depth], self.unrelated, second)
+        lists, profile, logits = self.lists.cut(depth), self.profile[:, :depth], self.logits[:, :depth]
+        return Judged(lists, profile, logits, self.unrelated, second, self.weight)
 
 
 def with_everyday_draft(experiment: Experiment, encoder: TextEncoder) -> tuple[Experiment, Rows]:
@@ -101,8 +112,12 @@ def judge(
     cache: Path,
     on_progress: OnProgress,
     system: str = "hybrid",
+    weight: float = 0.0,
 ) -> Judged:
-    """The system's first `depth` candidates of the queries and the everyday sentences, read by the reranker."""
+    """The system's first `depth` candidates of the queries and the everyday sentences, read by the reranker.
+
+    `weight`: of the second phase's scores, where `system` is the second phase.
+    """
     asked = np.concatenate([queries, everyday])
     lists = candidate_lists(SYSTEMS[system](experiment), experiment, asked, depth, on_progress)
     profile = _scores(experiment.mapped_profiler, asked, lists)
@@ -123,7 +138,7 @@ def judge(
         unanswerable=True,
     )["davinci"]
     unrelated = np.arange(len(asked)) >= len(queries)
-    return Judged(lists, profile, scored.logit, unrelated, second)
+    return Judged(lists, profile, scored.logit, unrelated, second, weight if second is not None else 0.0)
 
 
 def _scores(system: System, asked: Rows, lists: CandidateLists) -> Floats:

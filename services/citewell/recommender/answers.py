@@ -39,7 +39,7 @@ class Degradation:
 
 @dataclass(frozen=True, slots=True)
 class StageScore:
-    """One stage's opinion: "retrieval", "second_phase" or "rerank"."""
+    """One stage's opinion: "retrieval", "second_phase", "rerank" or "joined"."""
 
     stage: str
     rank: int
@@ -110,6 +110,8 @@ class Snapshot:
     exact: bool
     statistics: str = ""
     second_phase_hash: str = ""
+    second_phase_weight: float = 0.0
+    """w of `joined_scores`; 0 = the second phase's scores were not added to the reranker's."""
 
 
 @dataclass(frozen=True, slots=True)

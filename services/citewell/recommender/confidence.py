@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from citewell.recommender.joined_scores import log_odds
 from citewell.scholarly.queries import Strategy
 
 VERSION = 1
 FEATURES = ("retrieval", "profile", "lexical", "second", "second_margin", "rerank", "margin", "log_rank")
 """retrieval: the retrieval score; profile, lexical: its cosine and its lexical score before weighting; second,
 second_margin: the score of the second phase, and that score less the best other one, 0 where it did not rank; rerank:
-log-odds of the reranker's score; margin: the retrieval score, or the log-odds where reranked, less the best other one;
+log-odds of the reranker's score; margin: the retrieval score, or where reranked the score that ranks (`joined_scores`),
+less the best other one;
 log_rank: the logarithm of the last stage's rank."""
-
-_CLOSEST = 1e-7
 
 
 class BadCalibration(ValueError):
@@ -41,11 +41,13 @@ class Table:
     bias: float
     second_phase: str = ""
     """Hash of the second phase's model; empty = for every order of candidates that no other table is for."""
+    second_phase_weight: float = 0.0
+    """Of its scores beside the reranker's (`joined_scores`)."""
 
     @property
-    def kind(self) -> tuple[Strategy, str, str, str]:
+    def kind(self) -> tuple[Strategy, str, str, str, float]:
         """The answers that the table counts for."""
-        return self.strategy, self.encoder, self.reranker, self.second_phase
+        return self.strategy, self.encoder, self.reranker, self.second_phase, self.second_phase_weight
 
     def confidence(self, values: Mapping[str, float]) -> float:
         """A probability."""
@@ -59,7 +61,9 @@ class Calibration:
 
     tables: tuple[Table, ...] = ()
 
-    def table(self, strategy: Strategy, encoder: str, reranker: str, second_phase: str = "") -> Table | None:
+    def table(
+        self, strategy: Strategy, encoder: str, reranker: str, second_phase: str = "", weight: float = 0.0
+    ) -> Table | None:
         """The table for answers of this kind, if there is one.
 
         `reranker` names the model, then what computes it ("3f2a…-bf16"). Runtimes agree to a thousandth, so a table
@@ -67,9 +71,9 @@ class Calibration:
         """
         model, _, _ = reranker.partition("-")
         kinds = {table.kind: table for table in self.tables}
-        for order in (second_phase, ""):
+        for order in ((second_phase, weight), ("", 0.0)):
             for named in (reranker, model):
-                if table := kinds.get((strategy, encoder, named, order)):
+                if table := kinds.get((strategy, encoder, named, *order)):
                     return table
         return None
 
@@ -95,7 +99,7 @@ def read_calibration(text: str) -> Calibration:
     for number, key in enumerate(keys):
         if key in keys[:number]:
             raise BadCalibration(
-                f"tables[{number}] repeats the strategy, encoder, reranker and second phase of another"
+                f"tables[{number}] repeats the strategy, encoder, reranker, second phase and weight of another"
             )
     return Calibration(tables)
 
@@ -111,6 +115,7 @@ def _table(number: int, told: Any) -> Table:
             tuple(map(float, told["weights"])),
             float(told["bias"]),
             str(told.get("second_phase", "")),
+            float(told.get("second_phase_weight", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadCalibration(f"{where}: {type(error).__name__} {error}") from None
@@ -120,8 +125,10 @@ def _table(number: int, told: Any) -> Table:
         raise BadCalibration(f"{where}: {len(table.features)} features, {len(table.weights)} weights")
     if unknown := [name for name in table.features if name not in FEATURES]:
         raise BadCalibration(f"{where}: features {unknown} are unknown; known are {', '.join(FEATURES)}")
-    if not all(map(math.isfinite, (*table.weights, table.bias))):
-        raise BadCalibration(f"{where}: weights and bias must be finite numbers")
+    if not all(map(math.isfinite, (*table.weights, table.bias, table.second_phase_weight))):
+        raise BadCalibration(f"{where}: weights, bias and second_phase_weight must be finite numbers")
+    if table.second_phase_weight and not (table.second_phase and table.reranker):
+        raise BadCalibration(f"{where}: second_phase_weight needs a second phase and a reranker")
     if table.reranker == "" and "rerank" in table.features:
         raise BadCalibration(f"{where}: the feature rerank needs a reranker")
     return table
@@ -140,16 +147,16 @@ class Signals:
     """In the last stage that ranked the paper, 1-indexed."""
     second: float | None = None
     """The score of the second phase, if it ranked the paper."""
+    joined: float | None = None
+    """J of `joined_scores`, if that ranked the paper."""
 
 
 def features(signals: Mapping[str, Signals]) -> dict[str, dict[str, float]]:
     """The features by paper id: of all papers that the reranker read, or of all where it read none."""
     read = {paper_id: each for paper_id, each in signals.items() if each.rerank is not None}
     told = read or signals
-    last = {
-        paper_id: each.retrieval if each.rerank is None else _log_odds(each.rerank) for paper_id, each in told.items()
-    }
-    margins = _margins(last)
+    odds = {paper_id: 0.0 if each.rerank is None else log_odds(each.rerank) for paper_id, each in told.items()}
+    margins = _margins({paper_id: _last(each, odds[paper_id]) for paper_id, each in told.items()})
     second_margins = _margins({paper_id: each.second or 0.0 for paper_id, each in told.items()})
     return {
         paper_id: {
@@ -158,7 +165,7 @@ def features(signals: Mapping[str, Signals]) -> dict[str, dict[str, float]]:
             "lexical": each.lexical,
             "second": each.second or 0.0,
             "second_margin": second_margins[paper_id],
-            "rerank": last[paper_id] if each.rerank is not None else 0.0,
+            "rerank": odds[paper_id],
             "margin": margins[paper_id],
             "log_rank": math.log(each.rank),
         }
@@ -173,12 +180,15 @@ def confidences(
     reranker: str,
     signals: Mapping[str, Signals],
     second_phase: str = "",
+    weight: float = 0.0,
 ) -> dict[str, float] | None:
     """The confidence of every paper that `features` knows, or None where nothing was calibrated for such an answer."""
     reranked = any(each.rerank is not None for each in signals.values())
-    table = calibration.table(strategy, encoder, reranker if reranked else "", second_phase)
+    table = calibration.table(strategy, encoder, reranker if reranked else "", second_phase, weight)
     if table is None:
         return None
+    if not table.second_phase_weight:  # the table was fitted on the reranker's own order
+        signals = {paper_id: replace(each, joined=None) for paper_id, each in signals.items()}
     return {paper_id: table.confidence(values) for paper_id, values in features(signals).items()}
 
 
@@ -189,6 +199,8 @@ def _margins(scores: Mapping[str, float]) -> dict[str, float]:
     return {paper_id: score - (second if score == best else best) for paper_id, score in scores.items()}
 
 
-def _log_odds(score: float) -> float:
-    score = min(max(score, _CLOSEST), 1 - _CLOSEST)
-    return math.log(score / (1 - score))
+def _last(signals: Signals, odds: float) -> float:
+    """The score that ranks the paper in the last stage."""
+    if signals.rerank is None:
+        return signals.retrieval
+    return odds if signals.joined is None else signals.joined

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from citewell.recommender.answers import Item, Parts, ShownEvidence, StageScore
 from citewell.recommender.candidates import Found
+from citewell.recommender.joined_scores import Reordered
 from citewell.recommender.matches import QueryWords
 from citewell.recommender.ports import Candidate, Embedding, Evidence, ProfileScore, Reranked, Reranking
 from citewell.recommender.stages import Run
@@ -22,7 +23,7 @@ class Ranking:
     found: Found
     order: tuple[str, ...]
     reranking: Reranking
-    rerank_ranks: Mapping[str, int]
+    final: Reordered
     evidence: Mapping[str, tuple[Evidence, ...]]
     scores: Mapping[str, ProfileScore]
     """What the profile scores consist of, by paper."""
@@ -46,12 +47,14 @@ class ItemMaker:
         paper_id = candidate.paper.id
         prior = self._decay**candidate.rank if candidate.rank else 0.0
         opinion = self._ranking.reranking.papers.get(paper_id, Reranked(None, prior))
-        second = candidate.second
+        second, final = candidate.second, self._ranking.final
         stages = [StageScore("retrieval", second.first_rank if second else candidate.rank, candidate.score)]
         if second:
             stages.append(StageScore("second_phase", candidate.rank, second.score))
         if opinion.score is not None:
-            stages.append(StageScore("rerank", self._ranking.rerank_ranks[paper_id], opinion.score))
+            stages.append(StageScore("rerank", final.rerank_ranks[paper_id], opinion.score))
+        if paper_id in final.joined:
+            stages.append(StageScore("joined", final.ranks[paper_id], final.joined[paper_id]))
         return Item(
             rank,
             candidate.paper,

@@ -76,6 +76,7 @@ def answer_to_message(answer: Answer, *, full: bool) -> messages.RecommendRespon
             exact=snapshot.exact,
             statistics=snapshot.statistics,
             second_phase_hash=snapshot.second_phase_hash,
+            second_phase_weight=snapshot.second_phase_weight,
         ),
         degraded=map(degradation_to_message, answer.degraded),
         timings=[messages.StageTiming(stage=stage, seconds=seconds) for stage, seconds in answer.timings],

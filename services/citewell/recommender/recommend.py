@@ -16,6 +16,7 @@ from citewell.recommender.candidates import CandidateSearch, Found, excluded_cit
 from citewell.recommender.confidence import NOT_CALIBRATED, Calibration, Signals, confidences, scorer
 from citewell.recommender.diversity import diversified
 from citewell.recommender.items import ItemMaker, Ranking
+from citewell.recommender.joined_scores import Reordered, reordered
 from citewell.recommender.ports import (
     Candidate,
     Embedding,
@@ -33,7 +34,7 @@ from citewell.recommender.ports import (
     Watermarks,
 )
 from citewell.recommender.queries import Options
-from citewell.recommender.rerank_stage import RerankStage, reordered
+from citewell.recommender.rerank_stage import RerankStage
 from citewell.recommender.stages import OptionalStage, Run, together
 from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, InvalidField, NotFound
 from citewell.scholarly.papers import SearchFilter
@@ -56,6 +57,8 @@ class Limits:
     breaker_failures: int = 3
     breaker_rest_seconds: float = 2.0
     prior_decay: float = 0.95
+    second_phase_weight: float = 0.5
+    """w of `joined_scores`."""
 
 
 class Recommender:
@@ -120,6 +123,7 @@ class Recommender:
             ranking.found.exact,
             embedding.statistics,
             ranking.found.second_phase_hash,
+            self._limits.second_phase_weight if ranking.final.joined else 0.0,
         )
         return Answer(items, snapshot, tuple(run.degraded), tuple(run.timings.items()), _as_of_note(options))
 
@@ -171,8 +175,9 @@ class Recommender:
             evidence = group.create_task(self._find_evidence(run, embedding, view, shown))
             contents = group.create_task(self._contents(run, view, [candidate.paper.id for candidate in pool]))
             parts = group.create_task(self._parts(run, embedding, found, pool if explained is None else ()))
-        order, ranks = reordered(candidates, reranking.result().papers)
-        confidence = self._confidences(run, embedding, found, reranking.result(), ranks)
+        final = reordered(candidates, reranking.result().papers, self._limits.second_phase_weight)
+        order = list(final.order)
+        confidence = self._confidences(run, embedding, found, reranking.result(), final)
         if contents.result():
             head = diversified(order[: len(pool)], contents.result(), run.options.diversity, run.options.top_k)
             order = list(dict.fromkeys([*head, *order]))
@@ -181,7 +186,7 @@ class Recommender:
             found,
             tuple(order),
             reranking.result(),
-            ranks,
+            final,
             {**said, **evidence.result()},
             parts.result(),
             confidence,
@@ -288,7 +293,7 @@ class Recommender:
         embedding: Embedding,
         found: Found,
         reranking: Reranking,
-        ranks: Mapping[str, int],
+        final: Reordered,
     ) -> Mapping[str, float]:
         """Of the papers that something was calibrated for. Scores as of a date are others, and nothing is for them."""
         unread = Reranked(None, 0.0)
@@ -298,8 +303,9 @@ class Recommender:
                 one.profile_score,
                 one.lexical_score,
                 reranking.papers.get(one.paper.id, unread).score,
-                ranks.get(one.paper.id, one.rank),
+                final.ranks.get(one.paper.id, one.rank),
                 one.second.score if one.second else None,
+                final.joined.get(one.paper.id),
             )
             for one in found.candidates
         }
@@ -314,6 +320,7 @@ class Recommender:
                 reranking.model_hash,
                 signals,
                 found.second_phase_hash,
+                self._limits.second_phase_weight if final.joined else 0.0,
             )
         if told is None and run.options.min_confidence:
             run.degrade(

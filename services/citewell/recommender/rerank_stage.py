@@ -1,4 +1,4 @@
-"""The stage that reranks: which candidates are shown to the reranker, what it reads of them, and the order it makes."""
+"""The stage that reranks: which candidates are shown to the reranker, and what it reads of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from citewell.recommender.answers import Reason
 from citewell.recommender.breaker import Breaker
 from citewell.recommender.citing_contexts import CitingContexts
-from citewell.recommender.ports import Candidate, Evidence, RerankCall, Reranked, Reranker, Reranking
+from citewell.recommender.ports import Candidate, Evidence, RerankCall, Reranker, Reranking
 from citewell.recommender.stages import OptionalStage, Run
 from citewell.scholarly.queries import Strategy
 
@@ -78,12 +78,3 @@ class RerankStage:
                 Reason.EVIDENCE_UNAVAILABLE, "the reranker did not say how many citing contexts it reads; it got none"
             )
         return result
-
-
-def reordered(candidates: Sequence[Candidate], opinions: Mapping[str, Reranked]) -> tuple[list[str], dict[str, int]]:
-    """Those the reranker scored, best first and ties by id; behind them the others as retrieved. And its ranks."""
-    scores = {paper_id: paper.score for paper_id, paper in opinions.items() if paper.score is not None}
-    retrieved = [candidate.paper.id for candidate in candidates]
-    read = sorted((paper_id for paper_id in retrieved if paper_id in scores), key=lambda each: (-scores[each], each))
-    ranks = {paper_id: rank for rank, paper_id in enumerate(read, 1)}
-    return read + [paper_id for paper_id in retrieved if paper_id not in scores], ranks

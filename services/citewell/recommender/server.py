@@ -88,6 +88,7 @@ class RecommenderServer(RecommenderServiceServicer):
             settings.breaker_failures,
             settings.breaker_rest_seconds,
             settings.prior_decay,
+            settings.second_phase_weight,
         )
         self._recommender = Recommender(
             self._profiler, index, index, self._reranker, self._ingestion, limits, time.monotonic, self._calibration

@@ -23,18 +23,21 @@ from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.query_map import find_query_map
 from citewell.recommender.confidence import VERSION, read_calibration, scorer
+from citewell.recommender.settings import RecommenderSettings
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
 from citewell.scholarly.queries import Strategy
 
+WEIGHT: float = RecommenderSettings.model_fields["second_phase_weight"].default
 SHOWN = 10
 """Items of an answer that thresholds are tried on."""
 THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 KINDS = {
-    "reranked": ("retrieval", "second", "rerank", "margin", "log_rank"),
-    "not reranked": ("retrieval", "second", "second_margin", "log_rank"),
+    "reranked": ("retrieval", "lexical", "rerank", "margin", "log_rank"),
+    "not reranked": ("retrieval", "lexical", "second_margin", "log_rank"),
 }
-"""Each kind of answer, and the features its table reads."""
+"""Each kind of answer, and the features its table reads. retrieval and lexical tell queries that nothing answers: the
+other scores compare the candidates of one query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,13 @@ def calibration(
     out: Annotated[Path, typer.Option(help="The JSON file for the recommender.")],
     model: Annotated[Path, typer.Option(help="Folder that `export davinci` wrote.", exists=True)] = PACKAGED_MODEL,
     depth: Annotated[int, typer.Option(min=2, max=300, help="Candidates that the reranker reads in serving.")] = 20,
-    queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 600,
+    queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 1000,
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the figures of.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of both samples.")] = 13,
     second_phase: Annotated[bool, typer.Option(help="Candidates in the order of the second phase.")] = True,
+    weight: Annotated[
+        float, typer.Option(min=0, help="Of the second phase's scores beside the reranker's, as in serving.")
+    ] = WEIGHT,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
@@ -79,10 +85,11 @@ def calibration(
                 cache,
                 on_progress,
                 "second-phase" if second_phase else "hybrid",
+                weight,
             )
             for part, (split, count) in enumerate((("validation", queries), ("test", test_queries)))
         ]
-    outcomes = {kind: _outcome(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
+    outcomes = {kind: fitted_on(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
     applied = find_query_map(query_map, encoder.model_hash)
     digest = applied.digest if applied else ""
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
@@ -93,10 +100,11 @@ def calibration(
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
             "features": list(outcome.fitted.names),
-            "weights": [round(weight, 6) for weight in outcome.fitted.weights],
+            "weights": [round(each, 6) for each in outcome.fitted.weights],
             "bias": round(outcome.fitted.bias, 6),
         }
         | ({"second_phase": packaged_model().hash} if second_phase else {})
+        | ({"second_phase_weight": weight} if second_phase and weight and hashes[kind] else {})
         for kind, outcome in outcomes.items()
     ]
     written = json.dumps({"version": VERSION, "tables": [*tables, *_other_tables(out, second_phase)]}, indent=1)
@@ -129,14 +137,16 @@ def _judged(
     cache: Path,
     on_progress: OnProgress,
     system: str,
+    weight: float,
 ) -> Judged:
     drawn = sampled(experiment.task.queries, count, seed)
     grown, everyday = with_everyday_draft(experiment, encoder)
     # One half of the everyday sentences to fit on, the other to show.
-    return judge(grown, drawn, everyday[part::2], depth, model, cache, on_progress, system)
+    return judge(grown, drawn, everyday[part::2], depth, model, cache, on_progress, system, weight)
 
 
-def _outcome(kind: str, names: tuple[str, ...], learned: Judged, shown: Judged, depth: int) -> Outcome:
+def fitted_on(kind: str, names: tuple[str, ...], learned: Judged, shown: Judged, depth: int) -> Outcome:
+    """A table fitted on the first queries, and its figures on the others."""
     reranked = kind == "reranked"
     items = learned.items(depth, reranked=reranked)
     fitted = fit(items, names)

@@ -34,7 +34,7 @@ class TrainSettings:
     freeze_words: bool = True
     """Do not train the word embeddings: half of the encoder's weights, which a short run cannot improve."""
     candidates: str = "profiler"
-    """Which of the lab's systems retrieves: "profiler" (eq. 3) or "hybrid"."""
+    """Which of the lab's systems retrieves: "profiler" (eq. 3), "hybrid" or "second-phase"."""
     depth: int = 100
     """k."""
     leave_one_out: bool = True
@@ -51,6 +51,9 @@ class TrainSettings:
     validation_queries: int = 100
     head_size: int = 128
     """d_h; not published."""
+    joined: float = 0.0
+    """The weight of the retrieval's score that is added to the logits in loss and validation, as the recommender adds
+    the second phase's: the heads then learn what that score does not know."""
     loss: str = "listwise"
     """"margin" is eq. 11."""
     margin: float = 0.1

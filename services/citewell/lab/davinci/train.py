@@ -24,6 +24,7 @@ from citewell.lab.davinci.model import (
     parse_heads,
     ranking_loss,
 )
+from citewell.lab.davinci.priors import PriorKind
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.scoring import score_lists, torch_encode
 from citewell.lab.davinci.settings import TrainSettings
@@ -132,8 +133,9 @@ class _Trainer:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
             outputs: dict[str, HeadOutput] = self.model(*batch)
         width = 1 + settings.sampling.count
+        retrieval = settings.joined * batch[3][:, list(PriorKind).index(PriorKind.SCORE)]
         return {
-            name: ranking_loss(kind, outputs[name].logit.reshape(-1, width), settings.margin)
+            name: ranking_loss(kind, (outputs[name].logit + retrieval).reshape(-1, width), settings.margin)
             for name, kind in self.losses.items()
         }
 
@@ -142,7 +144,8 @@ class _Trainer:
         lists = self.data.validation
         pairs = PairBatches(lists, self.data.texts, self.tokenizer, self.settings.decay)
         scores = score_lists(self.model, pairs, torch_encode(self.model, self.settings.precision))
-        found = {name: metrics.means(lists.ranks(each.logit), ["MRR"])["MRR"] for name, each in scores.items()}
+        joined = np.float32(self.settings.joined) * lists.scores
+        found = {name: metrics.means(lists.ranks(each.logit + joined), ["MRR"])["MRR"] for name, each in scores.items()}
         better = found[self.settings.heads[0]] > self.best
         self.stale = 0 if better else self.stale + 1
         self.best = max(self.best, found[self.settings.heads[0]])

@@ -273,7 +273,9 @@ class StageScore(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
-    """"retrieval", "second_phase" or "rerank", in this order."""
+    """"retrieval", "second_phase", "rerank" or "joined", in this order. joined: the log-odds of the reranker's score plus
+    the weighted score of the second phase.
+    """
     rank: _builtins.int
     score: _builtins.float
     def __init__(
@@ -590,6 +592,7 @@ class Snapshot(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
     SECOND_PHASE_HASH_FIELD_NUMBER: _builtins.int
+    SECOND_PHASE_WEIGHT_FIELD_NUMBER: _builtins.int
     encoder_hash: _builtins.str
     reranker_hash: _builtins.str
     settings_hash: _builtins.str
@@ -599,6 +602,8 @@ class Snapshot(_message.Message):
     """Version of the word statistics of the view."""
     second_phase_hash: _builtins.str
     """Hash of the second phase's model; empty = it did not rank this answer."""
+    second_phase_weight: _builtins.float
+    """The weight of the second phase's scores in the stage "joined"; 0 = there was no such stage."""
     @_builtins.property
     def searchable(self) -> _containers.RepeatedCompositeFieldContainer[_publication_pb2.LogPosition]:
         """Every event before these offsets is in the answer."""
@@ -614,10 +619,11 @@ class Snapshot(_message.Message):
         exact: _builtins.bool = ...,
         statistics: _builtins.str = ...,
         second_phase_hash: _builtins.str = ...,
+        second_phase_weight: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder_hash", b"encoder_hash", "exact", b"exact", "index_view", b"index_view", "reranker_hash", b"reranker_hash", "searchable", b"searchable", "second_phase_hash", b"second_phase_hash", "settings_hash", b"settings_hash", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder_hash", b"encoder_hash", "exact", b"exact", "index_view", b"index_view", "reranker_hash", b"reranker_hash", "searchable", b"searchable", "second_phase_hash", b"second_phase_hash", "second_phase_weight", b"second_phase_weight", "settings_hash", b"settings_hash", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
