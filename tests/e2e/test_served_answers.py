@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
@@ -17,13 +18,21 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 from citewell.commands.stack import Stack, choose_ports
 from citewell.index.second_phase_model import packaged_model
 from citewell.lab.commands.evaluate import app
+from citewell.lab.commands.options import WEIGHT
+from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.protocol import Mode
 from citewell.lab.served_answers import Asking, agreement, ask
+from citewell.lab.signals import judge
 from citewell.lab.systems_by_name import SYSTEMS
+from citewell.reranker.settings import PACKAGED_MODEL
 from tests.lab_sets import invented, write_lines
 
 PAPERS = 96
+DEPTH = 20
+"""Candidates that the services rerank by default."""
+SAME_JOINED = 0.3
+"""Closer joined scores count as equal: those of the second phase differ by `SAME_SECOND_SCORE`, log-odds by bf16."""
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +85,29 @@ async def test_hybrid_is_ranked_again_as_in_the_lab(stack: Stack, data: Path, ca
     assert answers.second_phase == packaged_model().hash
     assert agreement(experiment, SYSTEMS["second-phase"](experiment), answers).equivalent == 30
     assert agreement(experiment, experiment.hybrid, answers).equivalent < 30
+
+
+@pytest.mark.usefixtures("told")
+async def test_the_final_order_joins_the_reranker_and_the_second_phase_as_in_the_lab(
+    stack: Stack, data: Path, cache: Path
+) -> None:
+    experiment = prepare(data, "test", Mode.INDUCTIVE, Encoding(), cache, lambda *_: None)
+    queries = experiment.task.queries[:30]
+    model, none = ExportedModel(PACKAGED_MODEL), np.empty(0, np.int64)
+    judged = judge(experiment, queries, none, DEPTH, model, cache, lambda *_: None, "second-phase", WEIGHT)
+    answers = await ask(experiment, stack.addresses["recommender"], queries, Asking(), lambda *_: None)
+
+    def apart(scores: NDArray[np.float32]) -> int:
+        """How many answers rank a paper where the lab has one of quite another score."""
+        found = 0
+        for papers, mine, served in zip(judged.lists.papers, scores, answers.papers[:, :DEPTH], strict=True):
+            score_of = dict(zip(papers.tolist(), mine.tolist(), strict=True))
+            theirs = np.array([score_of.get(paper, -np.inf) for paper in served.tolist() if paper >= 0])
+            found += bool(np.abs(theirs - np.sort(mine[papers >= 0])[::-1]).max() > SAME_JOINED)
+        return found
+
+    assert apart(judged.final) == 0
+    assert apart(judged.logits) > 10, "the lab ranks by the reranker alone: the comparison can fail"
 
 
 @pytest.mark.usefixtures("told")

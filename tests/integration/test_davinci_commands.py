@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
 from citewell.cli import app
+from citewell.index.second_phase_model import configured_model
 from citewell.lab.davinci.runs import RunFolder
 from citewell.recommender.confidence import read_calibration
 from citewell.reranker.model_files import read_model_folder
@@ -64,6 +65,9 @@ def test_a_model_is_trained_evaluated_and_exported(tmp_path: Path, candidates: s
     tables = out.read_text()
     assert "| retrieval order |" in tables
     assert "| davinci against other |" in tables
+    joined = ("--candidates", "second-phase", "--weight", 0.25, "--out", tmp_path / "joined.md")
+    citewell("evaluate", "rerank", run, data, *sample, *joined)
+    assert "| davinci + 0.25 · second phase |" in (tmp_path / "joined.md").read_text()
     scored = sorted((cache / "scores").iterdir())
     citewell("evaluate", "rerank", run, data, *sample, "--against", ranks, "--out", out)
     assert (out.read_text(), sorted((cache / "scores").iterdir())) == (tables, scored), "nothing is scored again"
@@ -90,35 +94,45 @@ def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
     assert page.with_suffix(".svg").stat().st_size > 1000
     # An item that everything speaks for is surer than one that nothing speaks for.
     table = calibration.tables[1]
-    likely = {"retrieval": 2.5, "second": 6.0, "second_margin": 2.0, "log_rank": 0.0}
-    unlikely = {"retrieval": 0.3, "second": -6.0, "second_margin": -8.0, "log_rank": 1.6}
+    likely = {"retrieval": 2.5, "lexical": 0.7, "second_margin": 2.0, "log_rank": 0.0}
+    unlikely = {"retrieval": 0.3, "lexical": 0.0, "second_margin": -8.0, "log_rank": 1.6}
     assert table.confidence(likely) > table.confidence(unlikely)
 
 
 def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "invented", *invented(96))
     budget = {"context": 12, "query_title": 6, "candidate": 10, "window": 60, "mentions": 8}
-    settings = {**SETTINGS, "heads": ["davinci"], "budget": budget, "candidates": "hybrid"}
+    settings = {**SETTINGS, "heads": ["davinci"], "budget": budget, "candidates": "second-phase", "joined": 0.5}
     (tmp_path / "settings.json").write_text(json.dumps({**settings, "encoder": str(write_encoder(tmp_path / "enc2"))}))
     out = tmp_path / "out"
     asked = ("train", "all", data, out, "--mode", "inductive", "--cache", tmp_path / "cache")
     asked += ("--settings", tmp_path / "settings.json", "--validation-queries", 12, "--test-queries", 12)
+    asked += ("--second-queries", 60)
     first = citewell(*asked)
     assert "done before" not in first.output
     told = dict(line.split("=", 1) for line in (out / "settings.env").read_text().splitlines())
     report = json.loads((out / "report.json").read_text())
     assert (told["CITEWELL_PROFILER__QUERY_MAP"] == "none") is not report["query map"]["better"]
     assert ("CITEWELL_RERANKER__MODEL" in told) is report["reranker"]["better"]
+    assert report["second phase"].keys() >= {"HYBRID", "shipped", "trained"}
+    second = out / "second-phase.json" if report["second phase"]["better"] else None
+    assert told["CITEWELL_INDEX__SECOND_PHASE"] == (str(second) if second else "packaged")
     calibration = read_calibration(Path(told["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"]).read_text())
+    order = configured_model(told["CITEWELL_INDEX__SECOND_PHASE"])
+    assert order is not None
+    assert [table.second_phase for table in calibration.tables] == [order.hash] * 2
+    assert [table.second_phase_weight for table in calibration.tables] == [0.5, 0.0]
     reranker = Path(told.get("CITEWELL_RERANKER__MODEL", PACKAGED_MODEL))
     assert calibration.tables[0].reranker == read_model_folder(reranker).hash
     assert read_model_folder(out / "reranker").description.budget.mentions == 8
 
     # Killed before the confidence was written: the other steps are not repeated.
+    learned = (out / "second-phase.json").stat().st_mtime_ns
     written = (out / "calibration.json").read_text()
     (out / "calibration.json").unlink()
     trained = (out / "davinci" / "model.safetensors").stat().st_mtime_ns
     again = citewell(*asked)
-    assert again.output.count("done before") == 2
+    assert again.output.count("done before") == 4
     assert (out / "calibration.json").read_text() == written
     assert (out / "davinci" / "model.safetensors").stat().st_mtime_ns == trained
+    assert (out / "second-phase.json").stat().st_mtime_ns == learned

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from citewell.index.second_phase_model import SecondPhaseModel, configured_model
 from citewell.lab import chosen
 from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, Rows, read_dataset
@@ -58,6 +59,8 @@ class Experiment:
     order: IdOrder
     query_map: QueryMap | None = None
     """Which map HYBRID applies, as the services do."""
+    second_phase: SecondPhaseModel | None = None
+    """Which model ranks HYBRID's best again in the system "second-phase"; None = the packaged one."""
 
     @cached_property
     def lexicon(self) -> Lexicon:
@@ -134,10 +137,12 @@ def prepare(
     *,
     titles_only: bool = False,
     query_map: str = "",
+    second_phase: str = "packaged",
 ) -> Experiment:
     """Reads the set in `folder` and encodes texts without a cached vector.
 
     `query_map` is like the profiler's setting: a file, "none", or empty for the map in the package, if there is one.
+    `second_phase` is like the index's: a file or "packaged".
     """
     data = read_dataset(folder)
     if titles_only:
@@ -146,7 +151,8 @@ def prepare(
     task = make_task(data, split, mode)
     known = citations(data, task.knowledge)
     found = find_query_map(query_map, encoding.load()[1].model_hash)
-    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data), found)
+    table, order = profile_table(known, vectors), IdOrder(data)
+    return Experiment(data, task, vectors, known, table, order, found, configured_model(second_phase))
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

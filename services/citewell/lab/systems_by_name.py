@@ -17,6 +17,6 @@ SYSTEMS: dict[str, Callable[[Experiment], System]] = {
     "bm25-contexts": lambda experiment: PlainBm25("bm25-contexts", experiment.data, experiment.known),
     "lexical-profile": lambda experiment: experiment.lexical_profile(),
     "hybrid": lambda experiment: experiment.hybrid,
-    "second-phase": lambda experiment: SecondPhaseSystem(experiment, packaged_model()),
+    "second-phase": lambda experiment: SecondPhaseSystem(experiment, experiment.second_phase or packaged_model()),
 }
 """The systems a report compares, by name."""

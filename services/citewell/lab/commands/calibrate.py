@@ -12,10 +12,19 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from citewell.index.second_phase_model import packaged_model
+from citewell.index.second_phase_model import configured_model
 from citewell.lab import pictures
 from citewell.lab.calibration import Fitted, Flags, Items, Kept, Reliability, fit, kept, reliability
-from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import (
+    DEFAULT_CACHE,
+    WEIGHT,
+    Cache,
+    Data,
+    QueryMapFile,
+    TheMode,
+    failing_clearly,
+    progress,
+)
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
 from citewell.lab.sampling import sampled
@@ -23,12 +32,10 @@ from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.query_map import find_query_map
 from citewell.recommender.confidence import VERSION, read_calibration, scorer
-from citewell.recommender.settings import RecommenderSettings
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
 from citewell.scholarly.queries import Strategy
 
-WEIGHT: float = RecommenderSettings.model_fields["second_phase_weight"].default
 SHOWN = 10
 """Items of an answer that thresholds are tried on."""
 THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -59,7 +66,9 @@ def calibration(
     queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 1000,
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the figures of.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of both samples.")] = 13,
-    second_phase: Annotated[bool, typer.Option(help="Candidates in the order of the second phase.")] = True,
+    second_phase: Annotated[
+        str, typer.Option(help="Which model ranks the candidates again: packaged, a file, or none.")
+    ] = "packaged",
     weight: Annotated[
         float, typer.Option(min=0, help="Of the second phase's scores beside the reranker's, as in serving.")
     ] = WEIGHT,
@@ -70,12 +79,15 @@ def calibration(
     """Fits the confidence of items that HYBRID retrieves, reranked and not, and writes it for the recommender."""
     console = Console()
     with failing_clearly(), progress() as on_progress:
+        order = configured_model(second_phase)
         encoding = Encoding()
         encoder, _ = encoding.load()
         exported = ExportedModel(model)
         judged = [
             _judged(
-                prepare(data, split, mode, encoding, cache, on_progress, query_map=query_map),
+                prepare(
+                    data, split, mode, encoding, cache, on_progress, query_map=query_map, second_phase=second_phase
+                ),
                 encoder,
                 exported,
                 count,
@@ -84,7 +96,7 @@ def calibration(
                 seed,
                 cache,
                 on_progress,
-                "second-phase" if second_phase else "hybrid",
+                "second-phase" if order else "hybrid",
                 weight,
             )
             for part, (split, count) in enumerate((("validation", queries), ("test", test_queries)))
@@ -103,11 +115,13 @@ def calibration(
             "weights": [round(each, 6) for each in outcome.fitted.weights],
             "bias": round(outcome.fitted.bias, 6),
         }
-        | ({"second_phase": packaged_model().hash} if second_phase else {})
-        | ({"second_phase_weight": weight} if second_phase and weight and hashes[kind] else {})
+        | ({"second_phase": order.hash} if order else {})
+        | ({"second_phase_weight": weight} if order and weight and hashes[kind] else {})
         for kind, outcome in outcomes.items()
     ]
-    written = json.dumps({"version": VERSION, "tables": [*tables, *_other_tables(out, second_phase)]}, indent=1)
+    written = json.dumps(
+        {"version": VERSION, "tables": [*tables, *_other_tables(out, second_phase=order is not None)]}, indent=1
+    )
     read_calibration(written)  # what the recommender would refuse is not written
     out.write_text(written + "\n", encoding="utf-8")
     text = "\n\n".join(_told(kind, outcome) for kind, outcome in outcomes.items())
@@ -117,7 +131,7 @@ def calibration(
         pictures.reliability({kind: each.reliability for kind, each in outcomes.items()}, page.with_suffix(""))
 
 
-def _other_tables(out: Path, second_phase: bool) -> list[dict[str, Any]]:
+def _other_tables(out: Path, *, second_phase: bool) -> list[dict[str, Any]]:
     """The tables for the other order of candidates that the file has already."""
     if not out.exists():
         return []

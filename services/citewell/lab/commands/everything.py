@@ -13,21 +13,25 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
+from citewell.index.second_phase_model import packaged_model, read_model
 from citewell.inference.sessions import Precision, cpu_has_bf16
 from citewell.lab.commands.calibrate import calibration
-from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import DEFAULT_CACHE, SEED, WEIGHT, Cache, Data, TheMode, failing_clearly, progress
 from citewell.lab.commands.query_map import query_map
+from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.davinci.batches import PairBatches
 from citewell.lab.davinci.card import write_card
 from citewell.lab.davinci.export import Storage, export_folder
 from citewell.lab.davinci.exported import ExportedModel
-from citewell.lab.davinci.retrieve import asked_lists, training_data
+from citewell.lab.davinci.retrieve import asked_lists, candidate_lists, training_data
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.scoring import exported_encode, score_cached
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
 from citewell.lab.metrics import Difference, compare, means
+from citewell.lab.sampling import sampled
+from citewell.lab.second_phase.system import SecondPhaseSystem
 from citewell.profiler.query_map import OFF
 from citewell.reranker.pairs import TokenBudget
 from citewell.reranker.settings import PACKAGED_MODEL
@@ -35,8 +39,9 @@ from citewell.reranker.settings import PACKAGED_MODEL
 DAVINCI = TrainSettings(
     heads=("davinci",),
     start_from=str(PACKAGED_MODEL),
-    candidates="hybrid",
+    candidates="second-phase",
     depth=20,
+    joined=WEIGHT,
     train_queries=13_000,
     validation_queries=20,
     apart_layers=1,
@@ -51,7 +56,7 @@ DAVINCI = TrainSettings(
     validate_every=1000,
     keep="last",
 )
-"""How the model that ships was trained further, on candidates as deep as the services rerank."""
+"""How the model that ships was trained last, but with the candidates and scores of today's services."""
 DEPTH = 20
 """Candidates that the services rerank by default."""
 
@@ -65,11 +70,14 @@ def everything(
         typer.Option(help="Settings of DAVINCI's training, JSON; by default the model that ships is trained further."),
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the query map.")] = 30_000,
+    second_queries: Annotated[
+        int, typer.Option(min=1, help="The most train contexts for the second phase, and as many of a poorer corpus.")
+    ] = 6_000,
     validation_queries: Annotated[int, typer.Option(min=10, help="Validation queries of every comparison.")] = 400,
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the confidence's figures of.")] = 400,
     cache: Cache = DEFAULT_CACHE,
 ) -> None:
-    """Retrains query map, DAVINCI and confidence; what is no better on validation is left out of the settings.
+    """Retrains query map, second phase, DAVINCI and confidence; leaves out what is no better on validation.
 
     Every step's result is a file in OUT, and a step whose file is there is not repeated. At the end OUT/settings.env
     holds the services' settings, OUT/report.json the figures.
@@ -85,12 +93,49 @@ def everything(
     map_setting = str(mapped.resolve()) if report["query map"]["better"] else OFF
     chosen["CITEWELL_PROFILER__QUERY_MAP"] = map_setting
 
+    second, second_figures = out / "second-phase.json", out / "second-phase-figures.json"
+    _step(
+        console,
+        "second phase",
+        second,
+        lambda: second_phase(
+            data,
+            second,
+            mode,
+            second_queries,
+            second_queries,
+            validation_queries,
+            cache=cache,
+            query_map=map_setting,
+        ),
+    )
+
+    def compare_orders() -> None:
+        with failing_clearly(), progress(console) as on_progress:
+            experiment = prepare(data, "validation", mode, Encoding(), cache, on_progress, query_map=map_setting)
+            found = _compare_second_phases(second, experiment, validation_queries, on_progress)
+        second_figures.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    _step(console, "second phase against the packaged one", second_figures, compare_orders)
+    report["second phase"] = json.loads(second_figures.read_text("utf-8"))
+    second_setting = str(second.resolve()) if report["second phase"]["better"] else "packaged"
+    chosen["CITEWELL_INDEX__SECOND_PHASE"] = second_setting
+
     model, verdict = out / "reranker", out / "reranker.json"
 
     def rerank() -> None:
         asked = TrainSettings.read(settings) if settings else DAVINCI
         with failing_clearly(), progress(console) as on_progress:
-            experiment = prepare(data, "validation", mode, Encoding(), cache, on_progress, query_map=map_setting)
+            experiment = prepare(
+                data,
+                "validation",
+                mode,
+                Encoding(),
+                cache,
+                on_progress,
+                query_map=map_setting,
+                second_phase=second_setting,
+            )
             _train_reranker(asked, experiment, out, model, on_progress)
             found = _compare_rerankers(model, experiment, validation_queries, cache, on_progress)
         verdict.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -107,7 +152,16 @@ def everything(
         "confidence",
         confidence,
         lambda: calibration(
-            data, mode, confidence, used, DEPTH, validation_queries, test_queries, cache=cache, query_map=map_setting
+            data,
+            mode,
+            confidence,
+            used,
+            DEPTH,
+            validation_queries,
+            test_queries,
+            second_phase=second_setting,
+            cache=cache,
+            query_map=map_setting,
         ),
     )
     chosen["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"] = str(confidence.resolve())
@@ -149,11 +203,13 @@ def _tell(on_progress: OnProgress, what: str, total: int, done: int) -> None:
 def _compare_rerankers(
     model: Path, experiment: Experiment, count: int, cache: Path, on_progress: OnProgress
 ) -> dict[str, Any]:
-    """Both models on the same validation queries; the new one is better if its MRR is."""
+    """Both models, joined with the second phase, on the same validation queries: the one with the better MRR."""
     ranks: dict[str, NDArray[np.int64]] = {}
     for name, folder in (("shipped", PACKAGED_MODEL), ("trained", model)):
         exported = ExportedModel(folder)
-        lists, texts = asked_lists(exported.settings, experiment, count, on_progress, depth=DEPTH, candidates="hybrid")
+        lists, texts = asked_lists(
+            exported.settings, experiment, count, on_progress, depth=DEPTH, candidates="second-phase"
+        )
         pairs = PairBatches(lists, texts, exported.tokenizer(), exported.settings.decay)
         precision = Precision.BF16 if cpu_has_bf16() else Precision.FP32
         scores = score_cached(
@@ -163,12 +219,30 @@ def _compare_rerankers(
             cache / "scores",
             partial(_tell, on_progress, f"queries reranked, {name}", len(lists)),
         )["davinci"]
-        ranks[name] = lists.ranks(scores.logit)
-    clusters = experiment.data.contexts.citing[lists.queries]
+        ranks[name] = lists.ranks(scores.logit + np.float32(WEIGHT) * lists.scores)
+    return _verdict(experiment, lists.queries, {"retrieval order": lists.ranks(), **ranks})
+
+
+def _compare_second_phases(second: Path, experiment: Experiment, count: int, on_progress: OnProgress) -> dict[str, Any]:
+    """The trained and the packaged model on the same validation queries."""
+    queries = sampled(experiment.task.queries, count, SEED)
+    models = {"shipped": packaged_model(), "trained": read_model(second.read_text("utf-8"))}
+    ranks = {
+        name: candidate_lists(SecondPhaseSystem(experiment, model), experiment, queries, 300, on_progress).ranks()
+        for name, model in models.items()
+    }
+    first = candidate_lists(experiment.hybrid, experiment, queries, 300, on_progress).ranks()
+    return _verdict(experiment, queries, {"HYBRID": first, **ranks})
+
+
+def _verdict(
+    experiment: Experiment, queries: NDArray[np.integer[Any]], ranks: dict[str, NDArray[np.int64]]
+) -> dict[str, Any]:
+    """The figures of all, and whether "trained" is better than "shipped" by its MRR."""
+    clusters = experiment.data.contexts.citing[queries]
     difference: Difference = compare("MRR", ranks["trained"], ranks["shipped"], np.random.default_rng(SEED), clusters)
     return {
-        "queries": len(lists),
-        "retrieval order": means(lists.ranks(), ["MRR", "R@10"]),
+        "queries": len(queries),
         **{name: means(each, ["MRR", "R@10"]) for name, each in ranks.items()},
         "difference": {"mean": difference.mean, "low": difference.low, "high": difference.high, "p": difference.p},
         "better": difference.mean > 0,

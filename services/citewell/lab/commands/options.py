@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 from citewell.corpora.readers import SPLITS
 from citewell.lab.experiment import OnProgress
 from citewell.lab.protocol import Leak, Mode
+from citewell.recommender.settings import RecommenderSettings
 from citewell.runtime.errors import CitewellError
 
 Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")]
@@ -29,6 +30,8 @@ QueryMapFile = Annotated[
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
 SEED = 2026
 """Of samples and resamplings where the command names none."""
+WEIGHT: float = RecommenderSettings.model_fields["second_phase_weight"].default
+"""Of the second phase's scores beside the reranker's log-odds, as the services join them."""
 DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from citewell.lab.commands.options import QueryMapFile, progress
+from citewell.lab.commands.options import WEIGHT, QueryMapFile, progress
 from citewell.lab.protocol import Mode
 from citewell.reranker.pairs import TokenBudget
 
@@ -31,8 +31,13 @@ def rerank(
     queries: Annotated[int, typer.Option(help="Size of the sample of the split's queries.")] = 1000,
     depth: Annotated[int, typer.Option(help="k: candidates per query.")] = 100,
     candidates: Annotated[
-        str, typer.Option(help="profiler or hybrid; the run's own by default (profiler for an exported model).")
+        str,
+        typer.Option(help="profiler, hybrid or second-phase; by default the run's own (an exported model: profiler)."),
     ] = "",
+    weight: Annotated[
+        float,
+        typer.Option(min=0, help="With second-phase: of its scores beside the reranker's log-odds."),
+    ] = WEIGHT,
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,
@@ -49,13 +54,16 @@ def rerank(
         Path | None, typer.Option(help="Ranks another run kept: compare with them.", exists=True)
     ] = None,
 ) -> None:
-    """Prints Tables 3, 4 and 6 of one run: every head beside the retrieval order, on the same queries."""
+    """Prints Tables 3, 4 and 6 of one run: every head beside the retrieval order, on the same queries.
+
+    With the second phase's candidates, the first is the order that is served: log-odds plus that phase's scores.
+    """
     from citewell.inference.sessions import Precision, cpu_has_bf16
     from citewell.lab.davinci import evaluation
     from citewell.lab.davinci.batches import PairBatches
     from citewell.lab.davinci.exported import ExportedModel, starting_point
     from citewell.lab.davinci.retrieve import asked_lists
-    from citewell.lab.davinci.scoring import exported_encode, score_cached, served_encode, torch_encode
+    from citewell.lab.davinci.scoring import exported_encode, joined, score_cached, served_encode, torch_encode
     from citewell.lab.experiment import Encoding, prepare
 
     folder, console = starting_point(run), Console()
@@ -81,13 +89,17 @@ def rerank(
         scores = score_cached(
             model, pairs, encode, cache / "scores", lambda done: on_progress("queries scored", done, len(lists))
         )
+    heads = settings.heads
+    if weight and (candidates or settings.candidates) == "second-phase":
+        name = f"{heads[0]} + {weight:g} · second phase"
+        scores, heads = {name: joined(scores[heads[0]], lists, weight), **scores}, (name, *heads)
     reranked = evaluation.Reranked(experiment.data, lists, scores)
-    text = evaluation.report(reranked, settings.heads)
+    text = evaluation.report(reranked, heads)
     if against:
         other = evaluation.KeptRanks.load(against)
-        text += "\n" + evaluation.against(reranked, settings.heads[0], other, against.stem) + "\n"
+        text += "\n" + evaluation.against(reranked, heads[0], other, against.stem) + "\n"
     if keep:
-        evaluation.KeptRanks.of(reranked, settings.heads[0]).save(keep)
+        evaluation.KeptRanks.of(reranked, heads[0]).save(keep)
     console.print(Markdown(text))
     if out:
         out.write_text(text, encoding="utf-8")

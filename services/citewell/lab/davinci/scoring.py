@@ -19,6 +19,7 @@ from citewell.inference.davinci_graph import as_float32, davinci_pairs, davinci_
 from citewell.inference.pair_encoder import PairEncoder
 from citewell.inference.sessions import Precision, Runtime, open_session
 from citewell.lab.davinci.batches import Batch, PairBatches
+from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.model import Reranker
 from citewell.lab.davinci.priors import Floats
 from citewell.reranker.model_files import PAIRS, SIDES, read_model_folder
@@ -43,6 +44,11 @@ class HeadScores:
     def arrays(self) -> tuple[Floats, Floats, Floats]:
         """The three, in the order of the fields."""
         return self.logit, self.gate_text, self.gate_score
+
+
+def joined(scores: HeadScores, lists: CandidateLists, weight: float) -> HeadScores:
+    """The scores that rank in the services: log-odds plus weighted scores of the second phase (the lists')."""
+    return HeadScores(scores.logit + np.float32(weight) * lists.scores, scores.gate_text, scores.gate_score)
 
 
 Encode = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], Floats]
