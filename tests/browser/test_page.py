@@ -91,6 +91,42 @@ def test_why_not_this_paper(page: Page, served: Served) -> None:
     expect(form.locator("[role=status]")).to_contain_text("nobody", timeout=PATIENCE)
 
 
+def test_why_not_this_paper_by_its_title(page: Page, served: Served) -> None:
+    wanted = next(iter(served.queries[0].answers))
+    _ask(page, _draft(served, 0))
+    form = page.locator(".why").first
+    form.locator("input").fill(wanted, timeout=PATIENCE)
+    form.get_by_text("Explain").click()
+    told = form.locator("[role=status]")
+    expect(told).to_contain_text(" is number ", timeout=PATIENCE)
+    title = told.inner_text().split(" is number ")[0]
+    form.locator("input").fill(title.lower())
+    form.get_by_text("Explain").click()
+    told.get_by_role("button", name=title, exact=True).click(timeout=PATIENCE)
+    expect(told).to_contain_text(f"{title} is number ", timeout=PATIENCE)
+
+
+def test_the_keyboard_goes_from_paper_to_paper(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0))
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
+    papers = page.locator(".item h3")
+    for key, number in (("Alt+ArrowDown", 0), ("Alt+ArrowDown", 1), ("Alt+ArrowUp", 0)):
+        page.keyboard.press(key)
+        expect(papers.nth(number)).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator(".item").first).to_contain_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("\\cite{")
+
+
+def test_escape_stops(page: Page, served: Served) -> None:
+    _ask(page, "\n\n".join([_draft(served, 0)] * 100))
+    expect(page.locator(".place").first).to_be_visible(timeout=PATIENCE)
+    page.keyboard.press("Escape")
+    expect(page.locator("#status")).to_contain_text("Stopped; ")
+    expect(page.locator("#stop")).to_be_hidden()
+
+
 def test_a_file_is_read_with_its_problems(page: Page, served: Served, tmp_path: Path) -> None:
     draft = tmp_path / "draft.tex"
     draft.write_text(

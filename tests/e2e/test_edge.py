@@ -138,7 +138,7 @@ def test_the_page_loads_nothing_from_elsewhere(running: Running) -> None:
     assert "default-src 'self'" in headers["content-security-policy"]
     assert b"http://" not in body
     assert b"https://" not in body
-    for path in ("/page.js", "/page.css"):
+    for path in ("/page.js", "/answers.js", "/service.js", "/page.css"):
         assert _request(running, "GET", path)[0] == 200
     assert _request(running, "GET", "/../settings.py")[0] == 404
 

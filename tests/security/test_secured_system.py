@@ -15,6 +15,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from playwright.sync_api import Browser, expect
 
 from citewell.commands.stack import State
 from citewell.index.v1 import index_pb2
@@ -213,6 +214,21 @@ def test_feedback_is_exported_with_the_operators_certificate_and_only_with_it(
     assert "1 events, 1 with a choice, 1 contexts" in done.stdout
     kept = [each for each in read_dataset(tmp_path / "out").contexts.texts if each == context]
     assert kept == [context]
+
+
+def test_the_page_asks_for_a_token_and_answers_with_it(system: SecuredSystem, chromium: Browser) -> None:
+    context = chromium.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    page.goto(f"https://{system.address('http')}/")
+    expect(page.locator("#token")).to_be_focused(timeout=60_000)
+    page.fill("#text", "as [?] has shown")
+    page.locator("#text").press("Control+Enter")
+    expect(page.locator("#status")).to_contain_text("did not work", timeout=60_000)
+    page.fill("#token", (system.security / "writer.token").read_text())
+    page.locator("#token").press("Enter")
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=60_000)
+    expect(page.locator("#share")).to_be_visible()
+    context.close()
 
 
 def test_metrics_name_the_clients_of_the_policy_and_nobody_else(system: SecuredSystem) -> None:

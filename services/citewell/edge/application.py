@@ -18,7 +18,7 @@ from citewell.recommender.v1 import recommender_pb2
 _SERVICE = recommender_pb2.DESCRIPTOR.services_by_name["RecommenderService"]
 _PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in ("page", "answers", "service")},
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
 # The page loads nothing from other origins, and no other page may embed it in a frame.
