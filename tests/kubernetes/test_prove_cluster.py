@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from deploy import prove_cluster
+from deploy.images.own_code import STARTS
 from deploy.prove_cluster import PROOFS, main, read_proofs
 
 HEAD = "#!/usr/bin/env bash\n# proves: {proves}\n# needs: {needs}\n# minutes: 1\nset -e\n"
@@ -92,3 +94,15 @@ def test_the_real_proofs_can_be_read_and_are_scripts() -> None:
         checked = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True)
         assert checked.returncode == 0, checked.stderr
         assert "! tool" not in path.read_text(), "errexit does not see a negated command"
+
+
+def test_commands_in_pods_are_in_the_image_of_the_tools() -> None:
+    used = {
+        name
+        for proof in read_proofs(PROOFS)
+        for line in proof.script.read_text().splitlines()
+        if line.startswith("tool ")
+        for name in re.findall(r"citewell\.cli ([a-z-]+)", line)
+    }
+    assert {"publish", "recommend"} <= used
+    assert {f"citewell.commands.{name.replace('-', '_')}" for name in used} <= set(STARTS["tools"])
