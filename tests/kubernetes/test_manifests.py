@@ -150,5 +150,7 @@ def test_a_rule_notices_what_breaks_it(rule: policies.Rule, whole: list[Object])
 def test_a_schema_refuses_a_field_that_does_not_exist(kind: str, name: str, whole: list[Object]) -> None:
     broken = copy.deepcopy(first(whole, kind, name))
     broken["spec"]["replicsa"] = 2
-    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError), match="replicsa"):
+    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)) as refused:
         schemas.check(broken)
+    # Not by `match`: it prints the whole schema, which takes long for Strimzi's.
+    assert "replicsa" in refused.value.message
