@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import psycopg
 
@@ -27,14 +27,14 @@ def _binaries() -> Path:
     return (found[-1] if found else Path(str(on_path))).parent
 
 
-def _owner() -> dict[str, Any]:
+def _owner() -> pwd.struct_passwd | None:
     """The user to run PostgreSQL as when the tests run as root, which it refuses."""
     if os.getuid() != 0:
-        return {}
+        return None
     user = next((user for user in pwd.getpwall() if user.pw_name in ("postgres", "nobody")), None)
     if user is None:
         missing("PostgreSQL does not run as root, and there is neither a user postgres nor nobody: run as a user")
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    return user
 
 
 class PostgresServer:
@@ -48,7 +48,7 @@ class PostgresServer:
         # Not below pytest's folders, which other users cannot read.
         self._folder = Path(tempfile.mkdtemp(prefix="citewell-postgres-"))
         if self._owner:
-            os.chown(self._folder, self._owner["user"], self._owner["group"])
+            os.chown(self._folder, self._owner.pw_uid, self._owner.pw_gid)
         self._data, self._log = self._folder / "data", self._folder / "server.log"
         (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,6 +58,7 @@ class PostgresServer:
         """Returns once the server answers; the first start creates the cluster."""
         if not self._data.exists():
             command: list[str | Path] = [
+                *self._as_owner(),
                 self._binaries / "initdb",
                 "-D",
                 self._data,
@@ -69,7 +70,7 @@ class PostgresServer:
                 "UTF8",
             ]
             command += ["--no-sync", "--locale=C"]
-            done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False, **self._owner)
+            done = subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
             if done.returncode:
                 raise RuntimeError(f"initdb failed: {done.stderr}")
             with (self._data / "pg_hba.conf").open("a") as access:
@@ -108,22 +109,25 @@ class PostgresServer:
         """The psycopg address of a database, optionally through a proxy's port."""
         return f"postgresql://citewell@{self._host}:{port or self.port}/{database}"
 
-    def _on_host(self) -> list[str]:
-        """The command that runs a program on the server's host as its owner, where that is not this host."""
-        if not self._inside:
+    def _as_owner(self) -> list[str]:
+        """The command that runs a program as the owner of the cluster.
+
+        Popen(user=…) would do without, but then Python forks instead of using vfork, and gRPC's fork handlers start
+        threads in the child, which sometimes crash it.
+        """
+        if self._owner is None:
             return []
-        told = [f"--reuid={self._owner['user']}", f"--regid={self._owner['group']}", "--clear-groups"]
-        return [*self._inside, "setpriv", *told]
+        return ["setpriv", f"--reuid={self._owner.pw_uid}", f"--regid={self._owner.pw_gid}", "--clear-groups"]
 
     def _starts(self) -> bool:
         # After SIGKILL the shared memory may remain for a moment. The server then ends at once and is started again.
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [*self._on_host(), f"{self._binaries}/postgres", "-D", str(self._data),
+                    [*self._inside, *self._as_owner(), f"{self._binaries}/postgres", "-D", str(self._data),
                      "-p", str(self.port), "-k", str(self._folder),
                      "-c", f"listen_addresses={self._host}", "-c", "fsync=off", "-c", "max_connections=200"],
-                    stdout=log, stderr=log, cwd="/", start_new_session=True, **({} if self._inside else self._owner),
+                    stdout=log, stderr=log, cwd="/", start_new_session=True,
                 )  # fmt: skip
         try:
             psycopg.connect(self.address("postgres"), connect_timeout=2).close()
