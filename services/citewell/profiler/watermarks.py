@@ -24,8 +24,8 @@ Answer = TypeVar("Answer")
 
 # Pause after each read of the ledger, so that changes in quick succession cost one read: at least so long, and so many
 # times as long as the read took. A read takes longer the more callers wait, and must not slow down what they wait for.
-SETTLE_SECONDS = 0.05
-SETTLE_TIMES = 4.0
+SETTLE_SECONDS = 0.1
+SETTLE_TIMES = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class Watermarks:
             return _Seen(
                 view,
                 is_complete(connection, view),
-                progress.searchable(connection),
-                progress.event_states(connection, keys),
+                progress.searchable(connection, view),
+                progress.event_states(connection, keys, view),
                 self._read_statistics(connection, view),
             )
 

@@ -121,20 +121,33 @@ def supplied_vectors(
     if not any(is_model(encoder, vector.model_hash) for vector in wanted):
         return {}
     keys = {hashlib.sha256(prepared(encoder, text).encode()).digest(): key for key, text in texts.items()}
-    found: dict[TextKey, Fixed] = {}
-    for number, vector in enumerate(wanted):
-        if not is_model(encoder, vector.model_hash) or vector.text_hash not in keys:
-            continue
-        size = 4 * encoder.dimension
+    fitting = {
+        number: vector
+        for number, vector in enumerate(wanted)
+        if is_model(encoder, vector.model_hash) and vector.text_hash in keys
+    }
+    size = 4 * encoder.dimension
+    for number, vector in fitting.items():
         if len(vector.values) != size:
             raise InvalidPublication(
                 f"vectors[{number}].values", f"{len(vector.values)} bytes", f"{size} bytes: {encoder.dimension} floats"
             )
+    values = np.frombuffer(b"".join(vector.values for vector in fitting.values()), "<f4").reshape(-1, encoder.dimension)
+    try:
+        fixed = to_fixed(values)  # together, because each call costs as much as the conversion
+    except ValueError:
+        _refuse_bad_component(fitting)
+        raise
+    return {keys[vector.text_hash]: row for vector, row in zip(fitting.values(), fixed, strict=True)}
+
+
+def _refuse_bad_component(vectors: Mapping[int, SuppliedVector]) -> None:
+    """Raises InvalidPublication that names the first vector with a component that cannot be stored."""
+    for number, vector in vectors.items():
         try:
-            found[keys[vector.text_hash]] = to_fixed(np.frombuffer(vector.values, "<f4"))
+            to_fixed(np.frombuffer(vector.values, "<f4"))
         except ValueError as error:
             raise InvalidPublication(f"vectors[{number}].values", "a bad component", str(error)) from None
-    return found
 
 
 def encode(encoder: Encoder, texts: Mapping[TextKey, Text]) -> dict[TextKey, Fixed]:

@@ -225,7 +225,7 @@ class Ledger:
         write_batch(self.database, connection, batch, list(views))
         for model in models:
             try:
-                self._add_to_sums(connection, model, batch, new.keys())
+                self._add_to_sums(connection, model, batch, new.keys() - encoded.get(model.hash, {}).keys())
             except VectorsMissing:
                 if model.hash not in prepared.without:
                     raise
@@ -234,7 +234,8 @@ class Ledger:
         progress.record(self.database, connection, [result for result in results if result.outcome is not Outcome.DEAD])
         return results
 
-    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch, new: Set[TextKey]) -> None:
+    def _add_to_sums(self, connection: Connection, model: Model, batch: Batch, known: Set[TextKey]) -> None:
+        """`known`: new texts that were not encoded for this transaction, because they had a vector."""
         net = {
             (cited, contribution): times
             for (cited, contribution), times in batch.net.items()
@@ -243,7 +244,7 @@ class Ledger:
         needed = {key for _, contribution in net for key in (contribution.text, *contribution.contexts)}
         vectors = read_vectors(connection, model.hash, needed)
         # All new texts need vectors, even those in no sum yet: for the papers' own profiles, and for sums built later.
-        if vectors.keys() < needed or stored_keys(connection, model.hash, new) < new:
+        if vectors.keys() < needed or stored_keys(connection, model.hash, known) < known:
             raise VectorsMissing(f"texts are not encoded by {model.name!r} yet")
         add_to_year_sums(self.database, connection, model.hash, year_sums_of(net, vectors, model.dimension))
 

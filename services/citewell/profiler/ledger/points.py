@@ -19,7 +19,7 @@ from citewell.profiler.ledger.said_terms import read_said_terms
 from citewell.profiler.ledger.sums import read_totals, read_vectors
 from citewell.profiler.ledger.text_terms import read_text_terms
 from citewell.profiler.ledger.views import PointForm, View
-from citewell.profiler.lexical import NO_COUNTS, BagRules, Counts, bag
+from citewell.profiler.lexical import NO_COUNTS, BagRules, Counts, TextTerms, bag
 from citewell.profiler.profiles import Vectors, from_fixed, profile
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.lexical import NO_TERMS, Terms
@@ -190,6 +190,7 @@ def _add_spans(
         view.model.hash,
         (key for state in states for edge in edges.get(state.id, {}).values() for key in _span_texts(edge)),
     )
+    terms = read_text_terms(connection, vectors) if view.form.words else {}
     for state in states:
         body = bodies.get(state.id)
         texts = _context_texts(body) if body else {}
@@ -197,7 +198,7 @@ def _add_spans(
             for text, hidden in _span_texts(edge).items():
                 if hidden and text not in vectors:
                     continue  # removed before this model was registered, so the index never held it
-                words = _span_words(view.form, "" if hidden else texts.get(text, ""))
+                words = _span_words(view.form, "" if hidden else texts.get(text, ""), terms.get(text))
                 points.spans.append(
                     SpanPoint(
                         span_key(state.id, cited, text),
@@ -214,10 +215,13 @@ def _add_spans(
                 )
 
 
-def _span_words(form: PointForm, text: str) -> tuple[Terms, Span, Terms]:
+def _span_words(form: PointForm, text: str, stored: TextTerms | None) -> tuple[Terms, Span, Terms]:
+    """`stored`: the ledger's counts of the text's terms; None while an older ledger is being counted."""
     if not text:
         return NO_TERMS, WHOLE_TEXT, NO_TERMS
-    terms = Terms.of(count_terms(text)) if form.words else NO_TERMS
+    terms = NO_TERMS
+    if form.words:
+        terms = Terms(stored.ids, stored.body.astype(np.float32)) if stored else Terms.of(count_terms(text))
     if form.extractor != EXTRACTOR:  # an older view, whose spans are whole contexts
         return terms, WHOLE_TEXT, NO_TERMS
     best = spans(text)[0]

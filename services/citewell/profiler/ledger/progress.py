@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database, select_in
+from citewell.profiler.ledger.database import Database, read_in
 from citewell.profiler.ledger.rules import Result
-from citewell.profiler.ledger.views import is_complete, serving_view
+from citewell.profiler.ledger.views import View, is_complete, serving_view
 from citewell.scholarly.outcomes import EventState, Outcome
 from citewell.scholarly.positions import LogPosition
 
@@ -49,9 +49,8 @@ def record(database: Database, connection: Connection, results: Iterable[Result]
 
 def recorded_dead(connection: Connection, event_ids: Iterable[str]) -> frozenset[str]:
     """The ids of these events that are recorded as dead."""
-    table = schema.events
-    query = sa.select(table.c.event_id).where(table.c.outcome == Outcome.DEAD.value)
-    return frozenset(row.event_id for row in select_in(connection, query, table.c.event_id, event_ids))
+    query = "SELECT event_id FROM events WHERE outcome = ? AND event_id IN {}"
+    return frozenset(event_id for (event_id,) in read_in(connection, query, event_ids, Outcome.DEAD.value))
 
 
 def event_state(connection: Connection, key: str | LogPosition) -> EventState:
@@ -59,28 +58,34 @@ def event_state(connection: Connection, key: str | LogPosition) -> EventState:
     return event_states(connection, [key])[key]
 
 
-def event_states(connection: Connection, keys: Iterable[str | LogPosition]) -> dict[str | LogPosition, EventState]:
-    """The state of each event, read with a fixed number of queries.
+def event_states(
+    connection: Connection, keys: Iterable[str | LogPosition], serving: View | None = None
+) -> dict[str | LogPosition, EventState]:
+    """The state of each event, read with a fixed number of queries. `serving`: the serving view, if it was read before.
 
     No event is searchable while the serving view is incomplete. Marks alone cannot tell: after a restore nothing is
     projected into the view, and an index that lost data lacks papers whose marks were deleted long ago.
     """
     keys = set(keys)
+    if not keys:
+        return {}
     names: dict[str | LogPosition, str] = {key: key for key in keys if isinstance(key, str)}
     offsets: dict[tuple[str, int], list[int]] = {}
     for key in keys:
         if isinstance(key, LogPosition):
             offsets.setdefault((key.log_id, key.partition), []).append(key.offset)
-    sources, events, marks, views = schema.sources, schema.events, schema.marks, schema.views
     for (log_id, partition), some in offsets.items():
-        query = sa.select(sources).where(sources.c.log_id == log_id, sources.c.log_partition == partition)
-        for row in select_in(connection, query, sources.c.log_offset, some):
-            names[LogPosition(log_id, partition, row.log_offset)] = row.event_id
-    found = {row.event_id: row for row in select_in(connection, sa.select(events), events.c.event_id, names.values())}
-    waiting = sa.select(marks.c.event).join(views, marks.c.view == views.c.name).where(views.c.serving).distinct()
+        query = "SELECT log_offset, event_id FROM sources WHERE log_id = ? AND log_partition = ? AND log_offset IN {}"
+        for offset, event_id in read_in(connection, query, some, log_id, partition):
+            names[LogPosition(log_id, partition, offset)] = event_id
+    found = {
+        row.event_id: row for row in read_in(connection, "SELECT * FROM events WHERE event_id IN {}", names.values())
+    }
+    view = serving or serving_view(connection)
     effects = (row.effect for row in found.values() if row.outcome != Outcome.DEAD.value)
-    unprojected = {row.event for row in select_in(connection, waiting, marks.c.event, effects)}
-    complete = is_complete(connection, serving_view(connection))
+    marked = read_in(connection, "SELECT DISTINCT event FROM marks WHERE view = ? AND event IN {}", effects, view.name)
+    unprojected = {event for (event,) in marked}
+    complete = is_complete(connection, view)
     states: dict[str | LogPosition, EventState] = {}
     for key in keys:
         event = found.get(names.get(key, ""))
@@ -100,21 +105,16 @@ def applied(connection: Connection) -> list[LogPosition]:
     ]
 
 
-def searchable(connection: Connection) -> list[LogPosition]:
+def searchable(connection: Connection, serving: View | None = None) -> list[LogPosition]:
     """For each partition, the offset below which every event is searchable in the serving view (or dead).
 
-    Empty while the serving view is incomplete.
+    Empty while the serving view is incomplete. `serving`: the serving view, if it was read before.
     """
-    if not is_complete(connection, serving_view(connection)):
+    view = serving or serving_view(connection)
+    if not is_complete(connection, view):
         return []
-    marks, views, events, sources = schema.marks, schema.views, schema.events, schema.sources
-    waiting = (
-        sa.select(marks.c.event)
-        .join_from(marks, views, marks.c.view == views.c.name)
-        .where(views.c.serving, marks.c.event != "")
-        .distinct()
-        .cte("waiting")
-    )
+    marks, events, sources = schema.marks, schema.events, schema.sources
+    waiting = sa.select(marks.c.event).where(marks.c.view == view.name, marks.c.event != "").distinct().cte("waiting")
     query = (
         sa.select(sources.c.log_id, sources.c.log_partition, sa.func.min(sources.c.log_offset).label("first"))
         .join_from(waiting, events, events.c.effect == waiting.c.event)

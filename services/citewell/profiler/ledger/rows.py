@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Conflict, Database, select_in
+from citewell.profiler.ledger.database import Conflict, Database, read_in
 from citewell.profiler.ledger.facts import Facts, TextKey, read_facts
 from citewell.profiler.ledger.rules import Batch, Contribution, Edge, PaperState
 from citewell.scholarly.publications import Publication
@@ -31,27 +31,21 @@ class LedgerRows:
         self._connection, self._alone, self._locked = connection, alone, locked
 
     def papers(self, ids: Iterable[str]) -> dict[str, PaperState]:
-        ids, table = set(ids), schema.papers
+        ids = set(ids)
         if self._locked is not None and not ids <= self._locked:
             raise Conflict("a citation was added by another process after the rows were locked")
+        query = (
+            "SELECT id, revision, content_hash, retracted, version, body_revision, text_key, last_event FROM papers "
+            "WHERE id IN {}"
+        )
         return {
-            row.id: PaperState(
-                row.id,
-                row.revision,
-                row.content_hash,
-                row.retracted,
-                row.version,
-                row.body_revision,
-                row.text_key,
-                row.last_event,
-            )
-            for row in select_in(self._connection, sa.select(table), table.c.id, ids)
+            key: PaperState(key, revision, content_hash, bool(retracted), *others)
+            for key, revision, content_hash, retracted, *others in read_in(self._connection, query, ids)
         }
 
     def edges(self, citing: Iterable[str]) -> dict[str, dict[str, Edge]]:
-        table = schema.edges
         found: dict[str, dict[str, Edge]] = {}
-        for row in select_in(self._connection, sa.select(table), table.c.citing, citing):
+        for row in read_in(self._connection, "SELECT * FROM edges WHERE citing IN {}", citing):
             found.setdefault(row.citing, {})[row.cited] = Edge(
                 contribution_of(row) if row.present else None,
                 row.revision,
@@ -65,20 +59,20 @@ class LedgerRows:
 
     def bodies(self, ids: Iterable[str], *, contexts: bool = True) -> dict[str, Publication]:
         """The newest publications. Reading them without contexts is faster."""
-        table = schema.bodies
         found: dict[str, Publication] = {}
-        for row in select_in(self._connection, sa.select(table), table.c.paper_id, ids):
-            message = publication_pb2.Publication.FromString(row.publication)
+        query = "SELECT paper_id, publication FROM bodies WHERE paper_id IN {}"
+        for paper_id, publication in read_in(self._connection, query, ids):
+            message = publication_pb2.Publication.FromString(publication)
             if not contexts:
                 del message.passages[:], message.masked_contexts[:]
-            found[row.paper_id] = publication_from_message(message)
+            found[paper_id] = publication_from_message(message)
         return found
 
     def claims(self, aliases: Iterable[str]) -> dict[str, frozenset[str]]:
-        table = schema.claims
         found: dict[str, set[str]] = {}
-        for row in select_in(self._connection, sa.select(table), table.c.alias, aliases):
-            found.setdefault(row.alias, set()).add(row.paper_id)
+        query = "SELECT alias, paper_id FROM claims WHERE alias IN {}"
+        for name, paper_id in read_in(self._connection, query, aliases):
+            found.setdefault(name, set()).add(paper_id)
         return {name: frozenset(papers) for name, papers in found.items()}
 
     def citing(self, cited: str) -> list[str]:

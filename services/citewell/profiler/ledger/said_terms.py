@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database, chunks, select_in
+from citewell.profiler.ledger.database import Database, chunks, read_in, select_in
 from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
@@ -93,9 +93,8 @@ def add_to_said_terms(database: Database, connection: Connection, changes: SaidT
 
 def read_said_terms(connection: Connection, cited: Iterable[str]) -> dict[str, Counts]:
     """The counts of each paper over all citing years."""
-    table = schema.said_terms
-    query = sa.select(table).where(table.c.year == EVERY_YEAR)
-    return {cited: counts for (cited, _), counts in _sums(select_in(connection, query, table.c.cited, cited)).items()}
+    query = "SELECT * FROM said_terms WHERE year = ? AND cited IN {}"
+    return {paper_id: counts for (paper_id, _), counts in _sums(read_in(connection, query, cited, EVERY_YEAR)).items()}
 
 
 def read_said_before(connection: Connection, cited: Sequence[str], year: int) -> dict[str, Counts]:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database, chunks, select_in
+from citewell.profiler.ledger.database import Database, chunks, read_in, select_in
 from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
@@ -42,19 +42,15 @@ class VectorsMissing(Exception):
 
 def read_vectors(connection: Connection, model: str, keys: Iterable[TextKey]) -> dict[TextKey, Fixed]:
     """The stored vectors of these texts, in fixed point. Texts without a vector are left out."""
-    table = schema.text_vectors
-    query = sa.select(table.c.text_key, table.c.vector).where(table.c.model == model)
-    return {
-        row.text_key: np.frombuffer(row.vector, VECTOR).astype(np.int64)
-        for row in select_in(connection, query, table.c.text_key, keys)
-    }
+    query = "SELECT text_key, vector FROM text_vectors WHERE model = ? AND text_key IN {}"
+    rows = read_in(connection, query, keys, model)
+    return {key: np.frombuffer(vector, VECTOR).astype(np.int64) for key, vector in rows}
 
 
 def stored_keys(connection: Connection, model: str, keys: Iterable[TextKey]) -> set[TextKey]:
     """The keys of these texts that have a stored vector."""
-    table = schema.text_vectors
-    query = sa.select(table.c.text_key).where(table.c.model == model)
-    return {row.text_key for row in select_in(connection, query, table.c.text_key, keys)}
+    query = "SELECT text_key FROM text_vectors WHERE model = ? AND text_key IN {}"
+    return {key for (key,) in read_in(connection, query, keys, model)}
 
 
 def write_vectors(database: Database, connection: Connection, model: str, vectors: Mapping[TextKey, Fixed]) -> None:
@@ -146,10 +142,11 @@ class _Years(NamedTuple):
 
 def _read_years(connection: Connection, model: str, cited: Iterable[str]) -> dict[str, _Years]:
     """The years of each cited paper that has sums. Reads only the index of the key."""
-    paper, year = schema.year_sums.c.cited, schema.year_sums.c.year
-    query = sa.select(paper, sa.func.min(year).label("smallest"), sa.func.count().label("rows")).group_by(paper)
-    found = select_in(connection, query.where(schema.year_sums.c.model == model), paper, cited)
-    return {row.cited: _Years(row.smallest, row.rows - (row.smallest == EVERY_YEAR)) for row in found}
+    query = "SELECT cited, MIN(year), COUNT(*) FROM year_sums WHERE model = ? AND cited IN {} GROUP BY cited"
+    return {
+        paper_id: _Years(smallest, rows - (smallest == EVERY_YEAR))
+        for paper_id, smallest, rows in read_in(connection, query, cited, model)
+    }
 
 
 def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[str, int]]) -> YearSums:
@@ -251,8 +248,8 @@ def _sums_row(model: str, cited: str, year: int, sums: ProfileSums) -> dict[str,
         "model": model,
         "cited": cited,
         "year": year,
-        "contexts": sums.contexts.astype(SUM).tobytes(),
-        "contents": sums.contents.astype(SUM).tobytes(),
+        "contexts": sums.contexts.astype(SUM, copy=False).tobytes(),
+        "contents": sums.contents.astype(SUM, copy=False).tobytes(),
         "count": int(sums.count),
     }
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database, select_in
+from citewell.profiler.ledger.database import Database, read_in
 from citewell.profiler.ledger.facts import PaperText, Text, TextKey
 from citewell.profiler.lexical import TextTerms, count_text
 from citewell.runtime.errors import FailedPrecondition
@@ -103,10 +103,10 @@ def write_text_terms(database: Database, connection: Connection, terms: Mapping[
 
 def read_text_terms(connection: Connection, keys: Iterable[TextKey]) -> dict[TextKey, TextTerms]:
     """The stored terms of these texts."""
-    table = schema.text_terms
     found: dict[TextKey, TextTerms] = {}
-    for row in select_in(connection, sa.select(table), table.c.text_key, keys):
-        ids, body = np.frombuffer(row.terms, TERM), np.frombuffer(row.body, COUNT).astype(np.int64)
-        title = np.frombuffer(row.title, COUNT).astype(np.int64) if row.title else np.zeros(len(ids), np.int64)
-        found[row.text_key] = TextTerms(ids, title, body)
+    query = "SELECT text_key, terms, title, body FROM text_terms WHERE text_key IN {}"
+    for key, terms, of_title, of_body in read_in(connection, query, keys):
+        ids, body = np.frombuffer(terms, TERM), np.frombuffer(of_body, COUNT).astype(np.int64)
+        title = np.frombuffer(of_title, COUNT).astype(np.int64) if of_title else np.zeros(len(ids), np.int64)
+        found[key] = TextTerms(ids, title, body)
     return found
