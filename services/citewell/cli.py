@@ -52,6 +52,7 @@ COMMANDS = {
     "service-config": Entry("Print the gRPC service config that clients should use."),
     "evaluate": _of_the_lab("Measure retrieval and reranking on a data set."),
     "train": _of_the_lab("Train the models that ship, all of them on your own corpus, or a rival."),
+    "report": _of_the_lab("Print the papers' tables: rivals and ours, measured in one run."),
     "export": _of_the_lab("Export a trained reranker for serving, or feedback as a data set."),
 }
 

@@ -62,6 +62,32 @@ def bars(groups: list[str], series: dict[str, list[float]], ylabel: str, title: 
     _save(figure, stem)
 
 
+def pareto(points: Mapping[str, tuple[float, float]], title: str, stem: Path) -> None:
+    """Quality (MRR) against time (ms a query); a line joins the systems that no other beats in both."""
+    figure, axis = plt.subplots(figsize=(7.0, 4.4))
+    best, front = -1.0, []
+    for name, (ms, mrr) in sorted(points.items(), key=lambda point: (point[1][0], -point[1][1])):
+        axis.scatter([ms], [mrr])
+        axis.annotate(name, (ms, mrr), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        if mrr > best:
+            best = mrr
+            front.append((ms, mrr))
+    axis.plot([ms for ms, _ in front], [mrr for _, mrr in front], color="grey", linewidth=0.8, zorder=0)
+    axis.set(xscale="log", xlabel="CPU ms a query", ylabel="MRR, %", title=title)
+    axis.margins(x=0.2, y=0.1)
+    _save(figure, stem)
+
+
+def recall_curves(curves: Mapping[str, tuple[list[int], list[float]]], title: str, stem: Path) -> None:
+    """R@k over k, one line a system."""
+    figure, axis = plt.subplots(figsize=(6.4, 4.4))
+    for name, (cutoffs, values) in curves.items():
+        axis.plot(cutoffs, values, marker="o", markersize=3, label=name)
+    axis.set(xscale="log", xlabel="k", ylabel="R@k, %", ylim=(0, 100), title=title)
+    axis.legend(fontsize=7)
+    _save(figure, stem)
+
+
 def _save(figure: Any, stem: Path) -> None:
     figure.tight_layout()
     figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})

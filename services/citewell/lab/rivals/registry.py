@@ -10,10 +10,11 @@ from citewell.lab.rivals.dense import DENSE
 from citewell.lab.rivals.general_rerankers import GENERAL
 from citewell.lab.rivals.hatten import HATTEN
 from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival
+from citewell.lab.rivals.scibert_reranker import SCIBERT_RERANKER
 from citewell.lab.systems import System
 
 _RETRIEVERS: tuple[Rival[Any, System], ...] = (HATTEN, DENSE)
-_RERANKERS: tuple[Rival[Any, ListReranker], ...] = (GENERAL,)
+_RERANKERS: tuple[Rival[Any, ListReranker], ...] = (SCIBERT_RERANKER, GENERAL)
 _GLOBALS: tuple[Rival[Any, GlobalSystem], ...] = (NNSELECT, CITEOMATIC, CITEOMATIC_METADATA)
 
 RETRIEVERS = {rival.name: rival for rival in _RETRIEVERS}

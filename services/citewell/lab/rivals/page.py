@@ -1,0 +1,105 @@
+"""The page of one data set: where rivals win, the papers' tables, pictures, and how everything was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from citewell.lab import pictures
+from citewell.lab.bench_report import environment, markdown_table
+from citewell.lab.breakdowns import breakdowns
+from citewell.lab.metrics import RECALL_CUTOFFS, compare
+from citewell.lab.rivals.measuring import OURS, Bench
+from citewell.lab.rivals.rows import Row
+from citewell.lab.rivals.tables import Head, Lines
+
+_PLAIN = ("bm25", "bm25-contexts", "content")
+"""Measured by us, but nobody's system of ours."""
+_BROKEN_DOWN = ("in-degree of the gold paper", "age of the gold paper, years")
+_SEED = 2026
+
+
+def page(bench: Bench, retrieved: Mapping[str, Row], tables: Mapping[str, tuple[Head, Lines]], command: str) -> str:
+    """Everything but the pictures, which `draw` makes."""
+    name = bench.experiment.data.name
+    commits = ", ".join(sorted({str(row.about["commit"]) for row in retrieved.values()}))
+    parts = [
+        f"# Rivals on {name}\n",
+        "What the rivals are, and what was assumed: [rivals](rivals.md).\n",
+        "## Where a rival wins\n",
+        wins(bench, retrieved),
+        "\n## How it was measured\n",
+        f"Command: `{command}`; commit {commits}. {environment(('torch', 'numpy', 'scipy', 'bm25s', 'openvino'))}  ",
+        f"{len(bench.asked):,} queries of the {bench.experiment.task.split} split (sample of seed {bench.seed}), mode "
+        f"`{bench.experiment.task.mode.value}`. Times are CPU milliseconds a query on shared cores, all threads, "
+        "ranking all papers included; the time of ENC1 for one query is added where a system needs it. Training is "
+        "CPU minutes of the steps, minings and validations, without reading the data and learning word vectors.\n",
+    ]
+    for title, (head, lines) in tables.items():
+        parts += [f"## {title}\n", markdown_table(head, lines), ""]
+    parts += ["## Pictures\n"]
+    parts += [f"![{what}](rivals-{name}-{stem}.svg)\n" for stem, what in PICTURES.items()]
+    return "\n".join(parts) + "\n"
+
+
+PICTURES = {
+    "pareto": "MRR against time",
+    "recall": "R@k over k",
+    "in-degree": "MRR by in-degree of the cited paper",
+    "age": "MRR by age of the cited paper",
+}
+
+
+def wins(bench: Bench, rows: Mapping[str, Row]) -> str:
+    """For each rival, on MRR, R@10 and R@300: which of our systems it beats, or by how much it falls short."""
+    ours = [name for name in OURS if name in rows and name not in _PLAIN]
+    lines = []
+    for name, row in rows.items():
+        if name in OURS and name not in _PLAIN:
+            continue
+        beaten, level, short = [], [], []
+        for own in ours:
+            for metric in ("MRR", "R@10", "R@300"):
+                found = compare(metric, _ranks(row), _ranks(rows[own]), np.random.default_rng(_SEED), bench.clusters)
+                told = f"{metric} {found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] against {rows[own].title}"
+                if found.p < 0.05 and found.mean > 0:
+                    beaten.append(told)
+                elif found.p >= 0.05:
+                    level.append(told)
+                elif metric == "MRR":
+                    short.append(told)
+        said = [f"wins {'; '.join(beaten)}"] * bool(beaten)
+        said += [f"is not told apart in {'; '.join(level)}"] * bool(level)
+        said += [f"falls short in {'; '.join(short)}"] * bool(short)
+        lines.append((bool(beaten), f"- **{row.title}** {'. It '.join(said)}."))
+    winners = [text for won, text in lines if won]
+    rest = [text for won, text in lines if not won]
+    first = "\n".join(winners) if winners else "No rival wins against one of our systems in MRR, R@10 or R@300."
+    return "\n".join([first, "", "The others, in points:\n", *rest])
+
+
+def draw(bench: Bench, retrieved: Mapping[str, Row], reranked: Mapping[str, Row], out: Path) -> None:
+    """The pictures of `PICTURES`."""
+    name = bench.experiment.data.name
+    points = {row.title: (max(row.measured.retrieval_ms, 0.1), row.mean("MRR")) for row in retrieved.values()}
+    points |= {
+        row.title: (row.measured.retrieval_ms + row.measured.rerank_ms, row.mean("MRR")) for row in reranked.values()
+    }
+    pictures.pareto(points, f"{name}: MRR against time", out / f"rivals-{name}-pareto")
+    cutoffs = [1, *RECALL_CUTOFFS]
+    curves = {row.title: (cutoffs, [row.mean(f"R@{k}") for k in cutoffs]) for row in retrieved.values()}
+    pictures.recall_curves(curves, f"{name}: recall", out / f"rivals-{name}-recall")
+    found = {each.title: each for each in breakdowns(bench.experiment.data, bench.experiment.known, bench.asked)}
+    for title, stem in zip(_BROKEN_DOWN, ("in-degree", "age"), strict=True):
+        groups = [group for group, _, _ in found[title].rows(_ranks(next(iter(retrieved.values()))))]
+        series = {
+            row.title: [figures["MRR"] for _, _, figures in found[title].rows(_ranks(row))]
+            for row in retrieved.values()
+        }
+        pictures.bars(groups, series, "MRR, %", f"{name}: by {title}", out / f"rivals-{name}-{stem}")
+
+
+def _ranks(row: Row) -> np.ndarray:
+    return row.measured.values["rank"].astype(np.int64)
