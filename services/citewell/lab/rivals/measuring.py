@@ -44,7 +44,7 @@ ENRICHED = {
     "hatten+cocited": ("hatten", EnricherSettings(Relation.COCITED, Order.VOTES)),
 }
 """SymTax's enricher on a prefetcher, by relation."""
-ENCODES = ("content", "profiler", "hybrid", "second-phase")
+ENCODES = ("dense", "content", "profiler", "hybrid", "second-phase")
 """Systems whose queries ENC1 encodes: its time is added, since the lab looks vectors up in a cache."""
 DAVINCI = "davinci"
 DEPTH = 300
