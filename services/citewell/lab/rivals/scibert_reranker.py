@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 from torch import Tensor, nn
 
 from citewell.lab.brackets import Brackets
@@ -85,6 +85,11 @@ class Pairs:
         self._tokenizer = (
             Tokenizer.from_file(str(file)) if file.exists() else Tokenizer.from_pretrained(settings.encoder)
         )
+        marks = [(mark, self._tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
+        if all(number is not None for _, number in marks):  # other families bring their own marks
+            self._tokenizer.post_processor = processors.TemplateProcessing(
+                single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks
+            )
         self._tokenizer.enable_truncation(settings.longest, strategy="longest_first")
         self._tokenizer.enable_padding()
         self._data, self._settings = data, settings
