@@ -81,7 +81,7 @@ def _problems(page: Page, served: Served) -> None:
         + "\n{ open\n\\input{gone}\\end{document}\n"
     )
     page.set_input_files("#file", [{"name": "draft.tex", "mimeType": "text/plain", "buffer": text.encode()}])
-    expect(page.locator("#status")).to_contain_text("answered", timeout=PATIENCE)
+    expect(page.locator("#status")).to_contain_text("1 of 1 place answered", timeout=PATIENCE)
 
 
 def _no_place(page: Page, served: Served) -> None:

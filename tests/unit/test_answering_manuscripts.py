@@ -55,6 +55,25 @@ async def test_a_closed_stream_cancels_what_is_in_flight_and_starts_nothing_more
     assert (asked, cancelled) == (3, 2)
 
 
+async def test_nothing_competes_with_the_first_answer_and_then_places_are_asked_for_together() -> None:
+    in_flight: list[int] = []
+    now = 0
+
+    async def answering(request: messages.RecommendRequest) -> messages.RecommendResult:
+        nonlocal now
+        now += 1
+        in_flight.append(now)
+        await asyncio.sleep(0)
+        now -= 1
+        return messages.RecommendResult(response=messages.RecommendResponse())
+
+    draft = messages.RecommendManuscriptRequest(text="A claim [?]. " * 40)
+    async with aclosing(answer_manuscript(draft, answering, in_flight=4)) as answers:
+        told = [answer.place async for answer in answers if answer.HasField("result")]
+    assert sorted(told) == list(range(40))
+    assert (in_flight[0], in_flight[1], max(in_flight)) == (1, 1, 4)
+
+
 async def _one_paper(request: messages.RecommendRequest) -> messages.RecommendResult:
     paper = paper_pb2.Paper(id="p1", title="Great parsers", authors=["Ana Müller"], abstract="Long.")
     return messages.RecommendResult(response=messages.RecommendResponse(items=[messages.Item(rank=1, paper=paper)]))

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import islice
 
 from citewell.manuscripts.bibliography import DraftKeys, to_bibtex, to_csl
 from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
@@ -36,7 +37,8 @@ async def answer_manuscript(
     """The outline, then every place as it is ready.
 
     Marked places that cite nothing yet go first, in reading order, then marked places that do; suggested sentences
-    come last, the most needy first.
+    come last, the most needy first. Queries in flight grow from one to `in_flight` with the answers, so that the first
+    answer takes no longer than that of a single query.
 
     A caller that leaves closes the stream; what is still in flight is then cancelled.
     """
@@ -47,18 +49,18 @@ async def answer_manuscript(
     waiting = iter(numbered)
     async with _cancelled_at_the_end() as running:
 
-        def start_one() -> None:
-            for number, place in waiting:
+        def start(most: int) -> None:
+            for number, place in islice(waiting, max(most - len(running), 0)):
                 running.add(asyncio.create_task(_answer_place(request, draft, number, place, answering)))
-                return
 
-        for _ in range(in_flight):
-            start_one()
+        allowed = 1
+        start(allowed)
         while running:
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 running.discard(task)
-                start_one()
+                allowed = min(allowed + 1, in_flight)
+                start(allowed)
                 answer = task.result()
                 if request.references:
                     _add_references(answer, keys)
