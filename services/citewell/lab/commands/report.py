@@ -34,6 +34,7 @@ from citewell.lab.rivals.tables import (
     Head,
     Lines,
     by_depth,
+    evidence_tables,
     lay_out,
     published_set,
 )
@@ -63,6 +64,7 @@ def tables(
     rerank: Annotated[
         list[str] | None, typer.Option(help="RETRIEVER>RERANKER; our reranker on ours by default.")
     ] = None,
+    evidence_queries: Annotated[int, typer.Option(min=0, help="The first of them go to ILCiteR; 0 = none.")] = 300,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = SEED,
     paper_tokens: PaperTokens = 0,
     context_tokens: ContextTokens = 0,
@@ -80,13 +82,17 @@ def tables(
             [_pair(each) for each in rerank or [f"profiler>{DAVINCI}", f"hybrid>{DAVINCI}"]] if rerank_queries else []
         )
         reranked = {f"{one}>{two}": bench.reranked(one, two, rerank_queries, depth) for one, two in pairs}
+        evidence = bench.evidence(evidence_queries) if evidence_queries else None
     laid = _laid(retrieved, reranked, experiment.data.name)
+    if evidence:
+        laid |= evidence_tables(evidence)
     _print(laid, output)
     if out:
         out.mkdir(parents=True, exist_ok=True)
         command = (
             f"citewell report tables $CITEWELL_DATA/{experiment.data.name} --mode {mode.value} --rows ROWS "
             f"--models MODELS --queries {queries} --rerank-queries {rerank_queries} --depth {depth} "
+            f"--evidence-queries {evidence_queries} "
             "--out deploy/docs/results"
         )
         draw(bench, retrieved, reranked, out)

@@ -18,6 +18,7 @@ from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.retrieve import candidate_lists, pair_texts
 from citewell.lab.davinci.scoring import exported_encode, score_lists
 from citewell.lab.experiment import Encoding, Experiment, OnProgress
+from citewell.lab.ilciter import SpanStore, evaluate
 from citewell.lab.retrieval import search
 from citewell.lab.rivals.enricher import Enriched, EnricherSettings, Order, Relation
 from citewell.lab.rivals.registry import RERANKERS, RETRIEVERS
@@ -169,6 +170,23 @@ class Bench:
             return Measured({}, 1000 * float(np.median(cpu[1:])))
 
         return self.store.row("encoding", "ENC1", self.about, 0.0, measure).measured.retrieval_ms
+
+    def evidence(self, queries: int) -> Row:
+        """ILCiteR's methods on the first queries whose cited paper has a span: ranks under "rank:METHOD"."""
+
+        def measure() -> Measured:
+            began = time.process_time()
+            store, asked = SpanStore(self.experiment), self.asked[:queries]
+            prepared = (time.process_time() - began) / 60
+            asked = asked[store.papers[self.experiment.data.contexts.cited[asked]]]
+            began = time.process_time()
+            ranks = evaluate(self.experiment, store, asked, self.on_progress)
+            ms = 1000 * (time.process_time() - began) / max(1, len(asked))
+            values = {f"rank:{method}": found.astype(np.float64) for method, found in ranks.items()}
+            return Measured(values, ms, prepare_minutes=prepared)
+
+        about = {**self.about, "evidence queries": queries}
+        return self.store.row("evidence", "ILCiteR", about, 0.0, measure)
 
     def reranked(self, retriever: str, reranker: str, queries: int, depth: int) -> Row:
         """The row of a reranker on a retriever's candidates, with the ranks at several depths: "rank@100" and so on."""

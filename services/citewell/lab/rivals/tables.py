@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from citewell.lab.ilciter import CONDITIONAL, METHODS, OKAPI, PLUS
 from citewell.lab.metrics import per_query
 from citewell.lab.rivals.rows import Row
 
@@ -110,12 +111,16 @@ DEPTHS_PUBLISHED = {
     "FullTextPeerRead": {50: 55.03, 100: 57.69, 300: 59.68, 1000: 60.20},
 }
 """profiler-davinci, Table 6: MRR of DAVINCI by k."""
-ABLATIONS_PUBLISHED = {
-    "ACL-200": {"A1": 48.42, "A2": 48.30, "A3": 49.46, "A4": 45.16},
-    "FullTextPeerRead": {"A1": 58.08, "A2": 58.20, "A3": 58.49, "A4": 53.58},
+EVIDENCE = {
+    "ilciter, Table 4: lexical rankings and conditional ensembling": (OKAPI, PLUS, CONDITIONAL),
+    "ilciter, Table 5: embeddings, naive ensembles and conditional ensembling": (
+        *(name for name in METHODS if name not in (OKAPI, PLUS, CONDITIONAL)),
+        CONDITIONAL,
+    ),
 }
-"""profiler-davinci, Table 4: MRR of the ablations."""
-EVIDENCE_PUBLISHED = "MRR .3516 to .4446, R@10 .514 to .628 on ILCiteR's own sets (NER, SUMM, MT)"
+EVIDENCE_METRICS = ("MRR", "R@1", "R@3", "R@5", "R@10")
+EVIDENCE_PUBLISHED = {CONDITIONAL: "35.2 to 44.5 / 51.4 to 62.8", "embeddings only": "26.3 to 38.6 / 42.8 to 56.0"}
+"""MRR / R@10 on ILCiteR's three sets: named entities, summarisation, translation."""
 
 Head = tuple[str, ...]
 Lines = list[list[str]]
@@ -168,6 +173,20 @@ def by_depth(
         printed = [f"{value:.1f} ({depth})" for depth, value in published(name).items()]
         lines.append([row.title, *cells, " / ".join(printed) or "—"])
     return ("system", *(f"{metric}, k = {depth}" for depth in depths), "published (k)"), lines
+
+
+def evidence_tables(row: Row) -> dict[str, tuple[Head, Lines]]:
+    """ILCiteR's Tables 4 and 5."""
+    head = ("method", *EVIDENCE_METRICS, "published: MRR / R@10")
+    laid = {}
+    for title, methods in EVIDENCE.items():
+        lines = []
+        for method in methods:
+            ranks = row.measured.values[f"rank:{method}"]
+            cells = [f"{100 * float(_per_query(metric, ranks).mean()):.1f}" for metric in EVIDENCE_METRICS]
+            lines.append([method, *cells, EVIDENCE_PUBLISHED.get(method, "—")])
+        laid[title] = (head, lines)
+    return laid
 
 
 def _per_query(metric: str, ranks: object) -> np.ndarray:
