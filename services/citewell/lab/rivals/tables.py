@@ -177,7 +177,7 @@ def by_depth(
 
 def evidence_tables(row: Row) -> dict[str, tuple[Head, Lines]]:
     """ILCiteR's Tables 4 and 5."""
-    head = ("method", *EVIDENCE_METRICS, "published: MRR / R@10")
+    head: Head = ("method", *EVIDENCE_METRICS, "published: MRR / R@10")
     laid = {}
     for title, methods in EVIDENCE.items():
         lines = []
