@@ -70,7 +70,7 @@ def test_the_page_tells_first_where_a_rival_wins(bench: Bench) -> None:
     better, worse = row("hatten", [1] * count), row("hatten", [40] * count)
     ours = row("profiler", [1 + at % 7 for at in range(count)])
     told = wins(bench, {"hatten": better, "profiler": ours})
-    assert told.startswith("- **HATTEN**. It wins MRR")
+    assert told.startswith("- **HATTEN** wins MRR +")
     told = wins(bench, {"hatten": worse, "profiler": ours})
     assert told.startswith("No rival wins")
     assert "falls short in MRR" in told
