@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.servers.hosts import hosts_possible
+
 pytest_plugins = ["tests.servers.fixtures"]
 
 # What these need no machine has by itself. Every other skip is a failure in CI, where all of it is to be there.
@@ -20,6 +22,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="many seeds, long outages, edits of drafts, combinations of manifests"
     )
+
+
+def pytest_report_header() -> str | None:
+    return None if hosts_possible() else "tests/faults/test_hosts.py is left out: no network namespaces here"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

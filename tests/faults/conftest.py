@@ -11,10 +11,6 @@ from tests.servers.hosts import hosts_possible
 _LONG = {"test_full_disk.py", "test_memory.py", "test_rolling_restart.py", "test_runbook.py", "test_upgrade.py"}
 
 
-def pytest_report_header() -> str | None:
-    return None if hosts_possible() else "tests/faults/test_hosts.py is left out: no network namespaces here"
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if collection_path.name == "test_hosts.py":  # test_links.py tests the same promises by proxies on every machine
         return None if hosts_possible() else True
