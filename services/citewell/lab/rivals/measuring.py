@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class Bench:
     queries: int
     seed: int
     on_progress: OnProgress
+    loaded: dict[str, System] = field(default_factory=dict)
+    """Rivals that were loaded."""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -115,8 +117,9 @@ class Bench:
         if name in ENRICHED:
             base, settings = ENRICHED[name]
             return Enriched(name, self.system(base), self.experiment, settings)
-        loaded: System = self._loaded(RETRIEVERS[name])
-        return loaded
+        if name not in self.loaded:  # an enriched list needs the same papers' vectors again
+            self.loaded[name] = self._loaded(RETRIEVERS[name])
+        return self.loaded[name]
 
     def _loaded(self, rival: Rival[Any, Any]) -> Any:
         run = self.run(rival.name)
