@@ -38,7 +38,12 @@ def test_hatten_is_trained_and_stands_in_the_papers_tables_beside_ours(tmp_path:
     reranked = ("--rerank-queries", 2, "--depth", 12, "--rerank", "profiler>davinci")
     printed = citewell(*asked, *reranked, "--out", out, "--output", "csv").stdout
     found = list(csv.DictReader(io.StringIO(printed)))
-    assert {line["table"].split(",")[0] for line in found} == {"profiler-davinci", "hatten-scibert", "ilciter"}
+    assert {line["table"].split(",")[0] for line in found} == {
+        "profiler-davinci",
+        "hatten-scibert",
+        "ilciter",
+        "citeomatic",
+    }
     retrieved = {line["system"] for line in found if "retrieval" in line["table"]}
     assert {"HAtten", "HAtten + enricher (references)", "Profiler (ours)", "HYBRID (ours)"} <= retrieved
     published = next(line for line in found if line["system"] == "HAtten" and line["column"].startswith("published"))

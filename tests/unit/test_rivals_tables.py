@@ -11,11 +11,12 @@ import pytest
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
 from citewell.lab.experiment import Encoding
+from citewell.lab.global_strategy import DraftBm25
 from citewell.lab.ilciter import CONDITIONAL
 from citewell.lab.rivals.measuring import Bench
 from citewell.lab.rivals.page import wins
 from citewell.lab.rivals.rows import Measured, Row, RowStore
-from citewell.lab.rivals.tables import RETRIEVED, by_depth, evidence_tables, lay_out
+from citewell.lab.rivals.tables import RETRIEVED, by_depth, evidence_tables, lay_out, whole_lists_table
 from tests.rivals_world import small_experiment
 
 
@@ -93,3 +94,14 @@ def test_ilciters_methods_stand_in_its_tables(bench: Bench) -> None:
         assert lines[-1][0] == CONDITIONAL
         assert all(len(line) == len(head) for line in lines)
         assert 0 < float(lines[-1][1]) <= 100
+
+
+def test_whole_reference_lists_stand_beside_citeomatics_figures(bench: Bench) -> None:
+    found = bench.whole_list("bm25", "BM25", 5, lambda: DraftBm25("bm25", bench.experiment.data, None))
+    head, lines = whole_lists_table({"bm25": found})
+    told = dict(zip(head, lines[0], strict=True))
+    precision, recall = float(told["P@20"]), float(told["R@20"])
+    assert 0 < precision <= 100
+    assert float(told["F1@20"]) == pytest.approx(2 * precision * recall / (precision + recall), abs=0.2)
+    assert told["published: F1@20 / MRR"].startswith("11.9 / 42.5")
+    assert len(found.per_query("MRR")) == 5

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from citewell.lab.commands.global_task import made_system
 from citewell.lab.commands.options import (
     DEFAULT_CACHE,
     SEED,
@@ -25,22 +27,26 @@ from citewell.lab.commands.tables import Output, TheOutput, print_csv, print_jso
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.rivals.measuring import DAVINCI, Bench
 from citewell.lab.rivals.page import draw, page
+from citewell.lab.rivals.registry import GLOBALS
 from citewell.lab.rivals.rows import Row, RowStore
 from citewell.lab.rivals.tables import (
     DEPTHS_PUBLISHED,
     PIPELINES_PUBLISHED,
     RERANKING_TABLES,
     RETRIEVAL_TABLES,
+    WHOLE_LISTS,
     Head,
     Lines,
     by_depth,
     evidence_tables,
     lay_out,
     published_set,
+    whole_lists_table,
 )
 
 _PIPELINE_DEPTHS = (100, 200, 500, 1000)
 _DEPTHS = (10, 50, 100, 300, 1000)
+_WHOLE_LISTS_OURS = {"bm25": "BM25", "global-no-references": "GLOBAL without references", "global": "GLOBAL (ours)"}
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -65,6 +71,7 @@ def tables(
         list[str] | None, typer.Option(help="RETRIEVER>RERANKER; our reranker on ours by default.")
     ] = None,
     evidence_queries: Annotated[int, typer.Option(min=0, help="The first of them go to ILCiteR; 0 = none.")] = 300,
+    drafts: Annotated[int, typer.Option(min=0, help="Papers whose whole reference list is asked; 0 = none.")] = 300,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = SEED,
     paper_tokens: PaperTokens = 0,
     context_tokens: ContextTokens = 0,
@@ -82,8 +89,11 @@ def tables(
             [_pair(each) for each in rerank or [f"profiler>{DAVINCI}", f"hybrid>{DAVINCI}"]] if rerank_queries else []
         )
         reranked = {f"{one}>{two}": bench.reranked(one, two, rerank_queries, depth) for one, two in pairs}
+        lists = _whole_lists(bench, drafts) if drafts else {}
         evidence = bench.evidence(evidence_queries) if evidence_queries else None
     laid = _laid(retrieved, reranked, experiment.data.name)
+    if lists:
+        laid[WHOLE_LISTS] = whole_lists_table(lists)
     if evidence:
         laid |= evidence_tables(evidence)
     _print(laid, output)
@@ -92,11 +102,19 @@ def tables(
         command = (
             f"citewell report tables $CITEWELL_DATA/{experiment.data.name} --mode {mode.value} --rows ROWS "
             f"--models MODELS --queries {queries} --rerank-queries {rerank_queries} --depth {depth} "
-            f"--evidence-queries {evidence_queries} "
+            f"--evidence-queries {evidence_queries} --drafts {drafts} "
             "--out deploy/docs/results"
         )
         draw(bench, retrieved, reranked, out)
         (out / f"rivals-{experiment.data.name}.md").write_text(page(bench, retrieved, laid, command), "utf-8")
+
+
+def _whole_lists(bench: Bench, papers: int) -> dict[str, Row]:
+    """Our systems and the trained rivals of the global task."""
+    trained = {name: rival.title for name, rival in GLOBALS.items() if bench.run(name)}
+    named = {**_WHOLE_LISTS_OURS, **trained}
+    make = {name: partial(made_system, name, bench.experiment, bench.models) for name in named}
+    return {name: bench.whole_list(name, title, papers, make[name]) for name, title in named.items()}
 
 
 def _pair(named: str) -> tuple[str, str]:

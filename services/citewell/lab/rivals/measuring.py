@@ -19,10 +19,12 @@ from citewell.lab.davinci.retrieve import candidate_lists, pair_texts
 from citewell.lab.davinci.scoring import exported_encode, score_lists
 from citewell.lab.experiment import Encoding, Experiment, OnProgress
 from citewell.lab.ilciter import SpanStore, evaluate
+from citewell.lab.reference_lists import rank, reference_lists
 from citewell.lab.retrieval import search
+from citewell.lab.rivals.citeomatic.triplets import sampled_lists
 from citewell.lab.rivals.enricher import Enriched, EnricherSettings, Order, Relation
 from citewell.lab.rivals.registry import RERANKERS, RETRIEVERS
-from citewell.lab.rivals.rival import ListReranker, Rival, run_folder
+from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival, run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
 from citewell.lab.rivals.training import RivalRun
 from citewell.lab.sampling import sampled
@@ -127,11 +129,11 @@ class Bench:
             return rival.load(rival.read_settings(run.settings()), self.experiment, run.weights())
         return rival.load(rival.settings(), self.experiment, {})
 
-    def _depends(self, name: str) -> tuple[dict[str, Any], float]:
+    def depends(self, name: str) -> tuple[dict[str, Any], float]:
         """What a system's figures depend on besides the queries, and the CPU minutes of its training."""
         if name in ENRICHED:
             base, settings = ENRICHED[name]
-            about, minutes = self._depends(base)
+            about, minutes = self.depends(base)
             return {**about, "enricher": asdict(settings)}, minutes
         run = self.run(name)
         if not run:
@@ -141,7 +143,7 @@ class Bench:
 
     def retrieval(self, name: str) -> Row:
         """The row of a retriever."""
-        depends, minutes = self._depends(name)
+        depends, minutes = self.depends(name)
         return self.store.row(
             f"retrieval-{name}", self.title(name), {**self.about, **depends}, minutes, lambda: self._retrieve(name)
         )
@@ -174,6 +176,21 @@ class Bench:
 
         return self.store.row("encoding", "ENC1", self.about, 0.0, measure).measured.retrieval_ms
 
+    def whole_list(self, name: str, title: str, papers: int, make: Callable[[], GlobalSystem]) -> Row:
+        """The row of a system that is asked for whole reference lists of drafts: P@20, R@20 and MRR."""
+
+        def measure() -> Measured:
+            began = time.process_time()
+            system = make()
+            prepared = (time.process_time() - began) / 60
+            every = reference_lists(self.experiment.data, self.experiment.task)
+            ranking = rank(system, self.experiment, sampled_lists(every, papers, self.seed))
+            ms = 1000 * ranking.cpu_seconds / len(ranking.lists)
+            return Measured(ranking.values(), ms, prepare_minutes=prepared)
+
+        on, minutes = self.depends(name)
+        return self.store.row(f"global-{name}", title, {**self.about, **on, "papers": papers}, minutes, measure)
+
     def evidence(self, queries: int) -> Row:
         """ILCiteR's methods on the first queries whose cited paper has a span: ranks under "rank:METHOD"."""
 
@@ -193,7 +210,7 @@ class Bench:
 
     def reranked(self, retriever: str, reranker: str, queries: int, depth: int) -> Row:
         """The row of a reranker on a retriever's candidates, with the ranks at several depths: "rank@100" and so on."""
-        depends, minutes = self._depends(retriever)
+        depends, minutes = self.depends(retriever)
         about = {**self.about, **depends, "queries": queries, "depth": depth, "reranker": reranker}
         title = f"{self.title(retriever)} → {'DAVINCI (ours)' if reranker == DAVINCI else RERANKERS[reranker].title}"
         if run := self.run(reranker):

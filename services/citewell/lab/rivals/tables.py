@@ -9,6 +9,7 @@ import numpy as np
 
 from citewell.lab.ilciter import CONDITIONAL, METHODS, OKAPI, PLUS
 from citewell.lab.metrics import per_query
+from citewell.lab.reference_lists import f1
 from citewell.lab.rivals.rows import Row
 
 PUBLISHED_ON = {"acl": "ACL-200"}
@@ -187,6 +188,29 @@ def evidence_tables(row: Row) -> dict[str, tuple[Head, Lines]]:
             lines.append([method, *cells, EVIDENCE_PUBLISHED.get(method, "—")])
         laid[title] = (head, lines)
     return laid
+
+
+WHOLE_LISTS = "citeomatic, Table 2: whole reference lists"
+WHOLE_LISTS_PUBLISHED = {
+    "bm25": "11.9 / 42.5, 20.9 / 57.4, 5.8 / 21.8",
+    "nnselect": "28.2 / 57.9, 30.9 / 69.9, 10.9 / 22.1",
+    "citeomatic": "30.2 / 67.2, 32.5 / 75.4, 12.6 / 33.0",
+    "citeomatic-metadata": "30.3 / 68.9, 32.9 / 77.1, 12.5 / 33.0",
+}
+"""F1@20 / MRR on DBLP, PubMed and OpenCorpus."""
+
+
+def whole_lists_table(rows: Mapping[str, Row]) -> tuple[Head, Lines]:
+    """Citeomatic's Table 2 with precision, recall and times."""
+    head = ("system", "F1@20", "MRR", "P@20", "R@20", "retrieval ms", "training CPU min", "published: F1@20 / MRR")
+    lines = []
+    for name, row in rows.items():
+        means = {metric: row.mean(metric) for metric in ("P@20", "R@20", "MRR")}
+        figures = (f1(means), means["MRR"], means["P@20"], means["R@20"], row.measured.retrieval_ms)
+        trained = f"{row.train_minutes:.1f}" if row.train_minutes else "—"
+        printed = WHOLE_LISTS_PUBLISHED.get(name, "—")
+        lines.append([row.title, *(f"{figure:.1f}" for figure in figures), trained, printed])
+    return head, lines
 
 
 def _per_query(metric: str, ranks: object) -> np.ndarray:
