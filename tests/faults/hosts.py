@@ -26,7 +26,7 @@ from citewell.commands.stack import DEFAULT_PORT_BASE, PORTS, Stack
 from tests.demo_world import Asked, divided
 from tests.e2e.client import Client
 from tests.e2e.conftest import publish
-from tests.faults.callers import USUAL, Callers, whole
+from tests.faults.callers import PATIENCE, USUAL, Callers, whole
 from tests.servers.hosts import Host, Network
 from tests.servers.kafka_broker import KafkaBroker
 from tests.servers.kafka_topics import fresh_topics, log_on
@@ -193,14 +193,14 @@ def random_order(system: System, seed: int, rounds: int) -> dict[str, object]:
 
 def without_rerankers(system: System) -> dict[str, object]:
     """Both rerankers' hosts are unplugged; every answer must come, and say so."""
-    callers = Callers(system.addresses, system.asked, deadlines=(5.0,))
+    callers = Callers(system.addresses, system.asked, deadlines=(10.0,))
     client = Client(system.addresses)
-    wait_until(lambda: whole(client, system.asked[0]), "a whole answer before", 90)
+    wait_until(lambda: whole(client, system.asked[0]), "a whole answer before", PATIENCE)
     client.close()
     with callers.calling(), ExitStack() as disturbances:
         for host in replicas("reranker"):
             disturbances.enter_context(system.network.unplugged(host))
-        wait_until(lambda: sum(callers.endings.values()) >= 12, "twelve answers", 90)
+        wait_until(lambda: sum(callers.endings.values()) >= 12, "twelve answers", PATIENCE)
     if callers.endings.keys() != {"OK"}:
         callers.wrong.append(f"not every call was answered: {dict(callers.endings)}")
     reasons = set[str]().union(*callers.answers)
