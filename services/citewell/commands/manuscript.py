@@ -129,7 +129,8 @@ async def _ask(
 
 def _print_outline(outline: messages.ManuscriptOutline, console: Console) -> None:
     suggested = f", {outline.suggested} of them suggested" if outline.suggested else ""
-    console.print(f"[bold]{escape(outline.title or 'no title found')}[/bold]: {outline.places} places{suggested}")
+    places = "place" if outline.places == 1 else "places"
+    console.print(f"[bold]{escape(outline.title or 'no title found')}[/bold]: {outline.places} {places}{suggested}")
     if outline.places_left_out:
         console.print(f"[yellow]{outline.places_left_out} more places are left out[/yellow]")
     for problem in outline.problems:

@@ -113,7 +113,7 @@ function take(list) {
   $("files").textContent = files.map((file) => file.name).join(", ");
   $("unload").hidden = !files.length;
   $("text").required = !files.length;
-  $("text").hidden = Boolean(files.length);
+  $("text").hidden = $("mark").hidden = $("how").hidden = Boolean(files.length);
   if (files.length) ask();
 }
 
