@@ -22,6 +22,7 @@ LATEX = r"""\documentclass[11pt]{article}
 \usepackage[utf8]{inputenc}
 \usepackage{natbib} % \cite{} in a comment
 \newcommand{\ours}{\textsc{Wayfinder}}
+\addbibresource[glob=false]{refs.bib}\input{macros}
 \title{Routing \emph{without} Maps: a Study}
 \author{A. Writer\thanks{Supported by nobody.}}
 \begin{document}
@@ -43,15 +44,20 @@ Na\"{\i}ve search costs $O(|V|^2)$; \textbf{bold claims \cite{?}} need support\f
 \begin{verbatim}
 \cite{not} [?]
 \end{verbatim}
+\begin{lstlisting}[language=C]
+if (a[?]) { % \cite{}
+\end{lstlisting}
 \verb|\cite{}| is code. \autocite*[cf.][]{x} and \nocite{*} and \citeauthor{dijkstra1959}.
 \input{sections/related}
-\begin{thebibliography}{9}\bibitem{dijkstra1959} E. Dijkstra. A note. 1959.\end{thebibliography}
+\begin{thebibliography}{9}\bibitem[D(1959)]{dijkstra1959} E. Dijkstra. A note. 1959.\end{thebibliography}
+\bibliographystyle{plain}\bibliography{refs, lost}
 \end{document}
 """
 RELATED = "\\section{Related work}\nGoal-directed search [?] and Δ-stepping \\cite{delta} run in parallel.\n"
 BIB = '@article{dijkstra1959, title={A Note on {Two} Problems}, year=1959}\n@misc{a, title = "A"}\n'
 MARKDOWN = """---
 title: "Routing without maps"
+bibliography: [refs.bib, lost.bib]
 abstract: |
   We route parcels, see [@dijkstra1959].
 ---
@@ -116,9 +122,24 @@ PIECES = (
         "\\item",
         "\\input{",
     ),
-    *("\\input{draft}", "\\input{sections/related}", "\\bibitem{", "\\title{", "\\'", "\\^", "\\\\", '\\"{', "\\left("),
+    *(
+        "\\input{draft}",
+        "\\input{sections/related}",
+        "\\bibitem{",
+        "\\bibliography{",
+        "\\begin{lstlisting}",
+        "\\end{lstlisting}",
+        "bibliography: ",
+        "\\title{",
+        "\\'",
+        "\\^",
+        "\\\\",
+        '\\"{',
+        "\\left(",
+    ),
     *("\n", "\n\n", "\r\n", "\r", "\t", "    ", "\n---\n", "# ", "> ", "- ", "| ", "<!-- ", "\u00a0", "\u2028", "\x0b"),
     *("é", "e\u0301", "𝒮", "\u200d", "\ufeff", "\ud7ff", "\x00", "\x1b", "ﬁ", "İ", "\u0130", "ẞ", "中"),
+    *("\\bibliography{", "\\begin{lstlisting}", "\\end{lstlisting}", "bibliography: "),
     "Recent work has proposed many methods. ",
 )
 
@@ -274,6 +295,19 @@ def _check_applied(draft: Draft, texts: Mapping[str, str]) -> None:
         if not own:
             continue
         first, (last, length) = own[0][0], own[-1]
-        assert written[name].startswith(text[:first].split("\\bibliography")[0].split("\\addbibresource")[0])
-        assert written[name].endswith(text[last + length :].split("\\bibliography")[-1].split("\\addbibresource")[-1])
+        bare = _without_new_bibliography(written[name])
+        assert bare.startswith(text[:first])
+        assert bare.endswith(text[last + length :])
         assert written[name].count("newkey") >= len(own)
+
+
+def _without_new_bibliography(text: str) -> str:
+    """Takes back the one command by which a written draft names the new bibliography."""
+    for added, instead in (
+        (",citewell}", "}"),
+        ("\n\\addbibresource{citewell.bib}", ""),
+        ("\\bibliographystyle{plain}\n\\bibliography{citewell}\n", ""),
+    ):
+        if added in text:
+            return text.replace(added, instead, 1)
+    return text

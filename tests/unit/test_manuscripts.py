@@ -419,3 +419,17 @@ def test_a_paper_is_recognised_by_doi_arxiv_id_or_title() -> None:
 def test_csl_json() -> None:
     item = to_csl(PAPERS, ["a", "b", "c"])[0]
     assert (item["id"], item["title"], item["issued"]) == ("a", "The {Great} Parser", {"date-parts": [[2020, 5]]})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("% \\bibliography{old}\n\\bibliography{refs}\n", "% \\bibliography{old}\n\\bibliography{refs,citewell}\n"),
+        ("% \\addbibresource{old.bib}\n", "% \\addbibresource{old.bib}\n"),
+        ("\\addbibresource{a.bib} 50\\%", "\\addbibresource{a.bib}\n\\addbibresource{citewell.bib} 50\\%"),
+        ("A.\n\\end{document}", "A.\n\\bibliographystyle{plain}\n\\bibliography{citewell}\n\\end{document}"),
+        (r"\begin{thebibliography}{9}\end{document}", r"\begin{thebibliography}{9}\end{document}"),
+    ],
+)
+def test_a_written_draft_names_the_new_bibliography_where_latex_sees_it(text: str, wanted: str) -> None:
+    assert apply_choices({"a.tex": text}, []) == {"a.tex": wanted}

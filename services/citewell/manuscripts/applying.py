@@ -11,6 +11,8 @@ BIBLIOGRAPHY = "citewell"
 """Name of the bibliography that holds the chosen entries."""
 _COMMAND = re.compile(r"\\[a-zA-Z]+\*?")
 _LATEX_BIBLIOGRAPHY = re.compile(r"\\bibliography\{([^}]*)\}")
+_COMMENT = re.compile(r"(?<!\\)%")
+_END = "\\end{document}"
 _LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{[^}]*\}")
 
 
@@ -26,7 +28,10 @@ class Choice:
 
 
 def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[str, str]:
-    """The files with the choices in them; LaTeX drafts also name the new bibliography."""
+    """The files with the choices in them; LaTeX drafts also name the new bibliography.
+
+    A draft that names no bibliography gets one at its end, unless it writes its own by `thebibliography`.
+    """
     written = dict(files)
     for choice in sorted(
         choices, key=lambda each: each.offset, reverse=True
@@ -35,7 +40,11 @@ def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[s
         place = text[choice.offset : choice.offset + choice.length]
         cited = _cited(place, [*choice.own_keys, choice.key], PurePosixPath(choice.file).suffix.lower())
         written[choice.file] = text[: choice.offset] + cited + text[choice.offset + choice.length :]
-    return {name: _with_bibliography(text) if name.lower().endswith(".tex") else text for name, text in written.items()}
+    latex = {name: text for name, text in written.items() if name.lower().endswith((".tex", ".ltx"))}
+    named = {name: _with_bibliography(text) for name, text in latex.items()}
+    if named == latex:
+        named = {name: _with_new_bibliography(text) for name, text in latex.items()}
+    return written | named
 
 
 def _cited(place: str, keys: list[str], suffix: str) -> str:
@@ -60,8 +69,26 @@ def _start_of_keys(command: str) -> int:
 
 
 def _with_bibliography(text: str) -> str:
-    if _LATEX_BIBLIOGRAPHY.search(text):
-        return _LATEX_BIBLIOGRAPHY.sub(lambda match: f"\\bibliography{{{match[1]},{BIBLIOGRAPHY}}}", text, count=1)
-    if match := _LATEX_RESOURCE.search(text):
+    """A LaTeX file whose first command that names a bibliography names the new one, too."""
+    if match := _first(_LATEX_BIBLIOGRAPHY, text):
+        return f"{text[: match.end() - 1]},{BIBLIOGRAPHY}{text[match.end() - 1 :]}"
+    if match := _first(_LATEX_RESOURCE, text):
         return f"{text[: match.end()]}\n\\addbibresource{{{BIBLIOGRAPHY}.bib}}{text[match.end() :]}"
     return text
+
+
+def _first(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The first match that is not commented out."""
+    for match in pattern.finditer(text):
+        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        if not _COMMENT.search(line):
+            return match
+    return None
+
+
+def _with_new_bibliography(text: str) -> str:
+    """A LaTeX file with a bibliography of its own at its end."""
+    end = text.rfind(_END)
+    if end < 0 or "\\begin{thebibliography}" in text:
+        return text
+    return f"{text[:end]}\\bibliographystyle{{plain}}\n\\bibliography{{{BIBLIOGRAPHY}}}\n{text[end:]}"
