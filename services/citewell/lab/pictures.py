@@ -67,14 +67,13 @@ def pareto(points: Mapping[str, tuple[float, float]], title: str, stem: Path) ->
     figure, axis = plt.subplots(figsize=(7.0, 4.4))
     best, front = -1.0, []
     for name, (ms, mrr) in sorted(points.items(), key=lambda point: (point[1][0], -point[1][1])):
-        axis.scatter([ms], [mrr])
-        axis.annotate(name, (ms, mrr), textcoords="offset points", xytext=(5, 4), fontsize=7)
+        axis.scatter([ms], [mrr], label=name)
         if mrr > best:
             best = mrr
             front.append((ms, mrr))
     axis.plot([ms for ms, _ in front], [mrr for _, mrr in front], color="grey", linewidth=0.8, zorder=0)
     axis.set(xscale="log", xlabel="CPU ms a query", ylabel="MRR, %", title=title)
-    axis.margins(x=0.2, y=0.1)
+    axis.legend(fontsize=7)
     _save(figure, stem)
 
 
