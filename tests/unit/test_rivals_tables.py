@@ -75,6 +75,9 @@ def test_the_page_tells_first_where_a_rival_wins(bench: Bench) -> None:
     told = wins(bench, {"hatten": worse, "profiler": ours})
     assert told.startswith("No rival wins")
     assert "falls short in MRR" in told
+    cheap = replace(worse, measured=replace(worse.measured, retrieval_ms=0.5))
+    told = wins(bench, {"hatten": cheap, "profiler": ours})
+    assert told.startswith("- **HATTEN** wins in time: 0.5 CPU ms a query against 2.5 of the Profiler.")
 
 
 def test_systems_are_measured_once_on_the_same_queries(bench: Bench) -> None:

@@ -100,7 +100,8 @@ def tables(
     if out:
         out.mkdir(parents=True, exist_ok=True)
         command = (
-            f"citewell report tables $CITEWELL_DATA/{experiment.data.name} --mode {mode.value} --rows ROWS "
+            f"citewell report tables $CITEWELL_DATA/{experiment.data.name} --mode {mode.value} "
+            f"--paper-tokens {paper_tokens} --context-tokens {context_tokens} --rows ROWS "
             f"--models MODELS --queries {queries} --rerank-queries {rerank_queries} --depth {depth} "
             f"--evidence-queries {evidence_queries} --drafts {drafts} "
             "--out deploy/docs/results"
