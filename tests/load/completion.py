@@ -1,4 +1,4 @@
-"""python -m tests.load.completion [--data FOLDER]: how long Neovim waits for 50 completions, with and without reranker.
+"""python -m tests.load.completion [--data FOLDER]: how long Neovim waits for 50 completions, without and with reranker.
 
 Without --data it starts services with an invented corpus. Neovim sends a request, waits for its answer, and goes on
 to the next place.
@@ -77,12 +77,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--data", type=Path, help="data folder of running services")
     told = options.parse_args()
-    contexts = [asked.query.context for _, some in divided(400, 7) for asked in some]
+    contexts = [asked.query.context for _, some in divided(800, 7) for asked in some]
     with tempfile.TemporaryDirectory() as folder, _address(told.data) as address:
         draft = Path(folder) / "draft.tex"
         draft.write_text(draft_of(contexts[: COMPLETIONS + 1]))
         print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; Neovim, milliseconds")
-        for words in ([], ["--no-rerank"], ["--rerank"]):
+        for words in ([], ["--rerank"]):
             times, counts = complete(draft, address, *words)
             p50, p95 = np.percentile(times, (50, 95))
             print(
