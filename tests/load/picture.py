@@ -8,7 +8,7 @@ from html import escape
 
 from tests.load.knee import Knee
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 360, 60, 45, 40, 20
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 740, 360, 60, 45, 40, 120
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b")
 
 Line = tuple[str, Sequence[tuple[float, float]]]
@@ -45,7 +45,8 @@ def picture(title: str, x_name: str, y_name: str, lines: Sequence[Line], marked:
         parts.append(f'<text x="{below}" y="{base + 16}" text-anchor="middle">{x:.3g}</text>')
         parts.append(f'<text x="{side - 6}" y="{level + 4}" text-anchor="end">{y:.3g}</text>')
         parts.append(f'<line x1="{side}" x2="{WIDTH - RIGHT}" y1="{level}" y2="{level}" stroke="#ddd"/>')
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_name)}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_name)}</text>')
     parts.append(f'<text x="8" y="{TOP - 6}">{escape(y_name)}</text>')
     for x in marked:
         across, _ = at(x, 0)
@@ -56,5 +57,5 @@ def picture(title: str, x_name: str, y_name: str, lines: Sequence[Line], marked:
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{x},{y}" for x, y in (at(*point) for point in points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{WIDTH - RIGHT - 110}" y="{TOP + 14 * number}" fill="{colour}">{escape(name)}</text>')
+        parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{TOP + 16 * number}" fill="{colour}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
