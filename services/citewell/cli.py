@@ -40,6 +40,7 @@ COMMANDS = {
     "lsp": Entry("Completes citations in editors (Language Server Protocol).", extra="editor"),
     "publish": Entry("Publish papers or retractions, one JSON object per line."),
     "load": Entry("Load a corpus of papers and citation contexts from files."),
+    "bulk": Entry("Build a ledger of a large corpus with Spark; `load --bulk` loads it."),
     "follow": Entry("Publish the papers of files as they come into a folder."),
     "demo-corpus": Entry("Invent a corpus whose right answers are known."),
     "doctor": Entry("Check the environment, and the profiles against the ledger."),

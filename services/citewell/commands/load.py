@@ -20,7 +20,16 @@ from typing import Annotated, Protocol
 
 import grpc
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from citewell.client import AsyncCitewell
@@ -33,9 +42,12 @@ from citewell.corpora.readers import SPLITS, Reject
 from citewell.corpora.spilling import Corpus, input_hash
 from citewell.corpora.staging import Loadable, Staging
 from citewell.ingestion.v1 import ingestion_pb2
+from citewell.profiler.ledger.database import Database
+from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime.channels import invoke
 from citewell.runtime.errors import CitewellError
+from citewell.runtime.settings import read_settings
 from citewell.types.messages import event_to_message
 from citewell.types.v1 import publication_pb2
 
@@ -137,19 +149,58 @@ def load(
     rejects: Annotated[
         Path | None, typer.Option(help="Where to write what was left out; default: rejects.jsonl in the data folder.")
     ] = None,
+    bulk: Annotated[
+        bool,
+        typer.Option(
+            "--bulk",
+            help="FOLDER is what `citewell bulk build` wrote: write it into the empty ledger that "
+            "CITEWELL_PROFILER__LEDGER_URL names, while no profiler runs.",
+        ),
+    ] = False,
 ) -> None:
     """Loads papers with the contexts in which they cite. Killed half-way, the same command goes on where it was.
 
     Lines that cannot be used are left out and written down with file, line and reason. In a foreign format a paper's id
     is its DOI, else its arXiv id, else the source's own; see deploy/docs/corpora.md.
     """
-    if folder is None:
+    if bulk:
+        if folder is not None or split or events:
+            fail("--bulk takes a folder alone: no format, --split or --events", WRONG_USAGE)
+        typer.echo(load_built(Path(source)))
+    elif folder is None:
         typer.echo(load_corpus(target, Path(source), split, events=events, wait=wait, rejects=rejects))
     else:
         if split:
             fail("--split is for folders with splits of their own, not for foreign formats", WRONG_USAGE)
         corpus = open_foreign(target, source, folder, "load")
         typer.echo(take_in(target, corpus, events=events, wait=wait, rejects=rejects))
+
+
+def load_built(folder: Path) -> str:
+    """Loads what `citewell bulk build` wrote; a line that says what was loaded, and which view will serve it."""
+    try:
+        from citewell.bulk.loading import load_bulk
+    except ImportError as error:
+        fail(f"{error.name} is missing: pip install 'citewell[bulk]'", WRONG_USAGE)
+    settings = read_settings(ProfilerSettings)
+    database, started = Database(settings.ledger_url), time.monotonic()
+    try:
+        with Progress("{task.description}", BarColumn(), MofNCompleteColumn(), _Rate()) as progress:
+            bars: dict[str, TaskID] = {}
+
+            def on_rows(table: str, done: int, count: int) -> None:
+                bars.setdefault(table, progress.add_task(table, total=count))
+                progress.update(bars[table], completed=done, total=count)
+
+            manifest, view = load_bulk(database, folder, settings.profile_weights, settings.point_form, on_rows)
+    except ValueError as error:
+        fail(str(error))
+    finally:
+        database.close()
+    seconds = time.monotonic() - started
+    told = f"{manifest.papers:,} papers, {manifest.citations:,} citations in {seconds:,.1f} s"
+    when = "serves" if view.serving else "takes over"
+    return f"{told}; view {view.name} {when} when a profiler has filled the index"
 
 
 def load_corpus(
