@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from citewell.demo.corpus import write as write_demo
 from citewell.profiler import doctor
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
+from citewell.profiler.ledger.ledger import IncomingEvent
+from citewell.profiler.ledger.rules import SourcedEvent
 from citewell.profiler.ledger.views import PointForm, serving_view
 from citewell.runtime.errors import FailedPrecondition
 from citewell.scholarly.publications import Event, Publication
@@ -168,16 +171,18 @@ async def test_doctor_finds_nothing(loaded: World) -> None:
     assert report.faults == []
 
 
-def test_publishing_goes_on_from_there(built: Path, publications: list[Publication], tmp_path: Path) -> None:
+async def test_publishing_goes_on_from_there(built: Path, publications: list[Publication], tmp_path: Path) -> None:
     world = _Loaded(f"sqlite:///{tmp_path}/ledger.db", built)
     before = stored_sums(world.database, "hash-6")
-    for body in publications:  # the reference model learns what the ledger holds
-        world.model.deliver(Event(f"told-{body.paper_id}", body))
     citing = next(body for body in reversed(publications) if body.masked_contexts)
-    outcomes = world.publish(publications[3], replace(citing, revision=2, title="Changed", masked_contexts=()))
-    assert [outcome.value for outcome in outcomes] == ["DUPLICATE", "APPLIED"]
+    bodies = publications[3], replace(citing, revision=2, title="Changed", masked_contexts=())
+    events = [IncomingEvent(SourcedEvent(Event(f"event-{number}", body))) for number, body in enumerate(bodies)]
+    results = await asyncio.to_thread(world.ledger.apply, events)
+    assert [result.outcome.value for result in results] == ["DUPLICATE", "APPLIED"]
     assert stored_sums(world.database, "hash-6") != before
-    world.check()
+    await asyncio.to_thread(world.project)
+    report = await doctor.check_profiles(world.database, world.index, 0, 0, repair=False)
+    assert report.faults == []
 
 
 def test_what_was_left_out_is_told(built: Path) -> None:
