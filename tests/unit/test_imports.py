@@ -32,8 +32,10 @@ ALLOWED = {
     **{service: VOCABULARY | {"inference"} for service in SERVICES},
     "recommender": VOCABULARY | {"manuscripts"},
     "client": VOCABULARY,
+    # Like the lab above the services: it prepares the profiler's ledger outside of any service.
+    "bulk": VOCABULARY | {"profiler", "corpora"},
     "lab": VOCABULARY | SERVICES | {"corpora", "inference", "manuscripts"},
-    "commands": VOCABULARY | {"client", "corpora", "demo", "editor", "manuscripts"},
+    "commands": VOCABULARY | {"bulk", "client", "corpora", "demo", "editor", "manuscripts"},
     "cli": {"commands", "runtime"},
 }
 EXCEPTIONS = {

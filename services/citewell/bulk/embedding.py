@@ -9,6 +9,8 @@ from functools import lru_cache
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.ledger.encoding import Encoder
 
+__all__ = ["DEFAULT_ENCODER", "Embedding", "encoder_of"]
+
 
 @dataclass(frozen=True, slots=True)
 class Embedding:

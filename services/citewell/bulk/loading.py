@@ -24,7 +24,9 @@ from citewell.profiler.ledger.sums import read_models
 from citewell.profiler.ledger.text_terms import open_lexicon
 from citewell.profiler.ledger.views import PointForm, View, read_meta, read_views
 from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.settings import ProfilerSettings
 from citewell.runtime.errors import FailedPrecondition
+from citewell.runtime.settings import read_settings
 
 ROWS_AT_ONCE = 2000
 _MARK = "bulk load"
@@ -81,6 +83,16 @@ def load_bulk(
     with database.writing() as connection:
         connection.execute(sa.delete(schema.meta).where(schema.meta.c.name == _MARK))
     return manifest, view
+
+
+def load_configured(folder: Path, on_rows: OnRows) -> tuple[Manifest, View]:
+    """The same into the ledger that CITEWELL_PROFILER__LEDGER_URL names, for a view with the profiler's settings."""
+    settings = read_settings(ProfilerSettings)
+    database = Database(settings.ledger_url)
+    try:
+        return load_bulk(database, folder, settings.profile_weights, settings.point_form, on_rows)
+    finally:
+        database.close()
 
 
 def _claim(database: Database, manifest: Manifest, mark: str) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from citewell.bulk.embedding import DEFAULT_ENCODER, Embedding
 from citewell.commands.failing import WRONG_USAGE, fail
-from citewell.profiler.encoder_files import DEFAULT_ENCODER
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -31,7 +31,6 @@ def build_(
 ) -> None:
     """Runs the Spark job. It needs Java 17 and the extra `bulk`."""
     try:
-        from citewell.bulk.embedding import Embedding
         from citewell.bulk.job import Resources, build, session, told_rejects
     except ImportError as error:
         fail(f"{error.name} is missing: pip install 'citewell[bulk]'", WRONG_USAGE)

@@ -42,12 +42,9 @@ from citewell.corpora.readers import SPLITS, Reject
 from citewell.corpora.spilling import Corpus, input_hash
 from citewell.corpora.staging import Loadable, Staging
 from citewell.ingestion.v1 import ingestion_pb2
-from citewell.profiler.ledger.database import Database
-from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.runtime.channels import invoke
 from citewell.runtime.errors import CitewellError
-from citewell.runtime.settings import read_settings
 from citewell.types.messages import event_to_message
 from citewell.types.v1 import publication_pb2
 
@@ -179,11 +176,10 @@ def load(
 def load_built(folder: Path) -> str:
     """Loads what `citewell bulk build` wrote; a line that says what was loaded, and which view will serve it."""
     try:
-        from citewell.bulk.loading import load_bulk
+        from citewell.bulk.loading import load_configured
     except ImportError as error:
         fail(f"{error.name} is missing: pip install 'citewell[bulk]'", WRONG_USAGE)
-    settings = read_settings(ProfilerSettings)
-    database, started = Database(settings.ledger_url), time.monotonic()
+    started = time.monotonic()
     try:
         with Progress("{task.description}", BarColumn(), MofNCompleteColumn(), _Rate()) as progress:
             bars: dict[str, TaskID] = {}
@@ -192,11 +188,9 @@ def load_built(folder: Path) -> str:
                 bars.setdefault(table, progress.add_task(table, total=count))
                 progress.update(bars[table], completed=done, total=count)
 
-            manifest, view = load_bulk(database, folder, settings.profile_weights, settings.point_form, on_rows)
+            manifest, view = load_configured(folder, on_rows)
     except ValueError as error:
         fail(str(error))
-    finally:
-        database.close()
     seconds = time.monotonic() - started
     told = f"{manifest.papers:,} papers, {manifest.citations:,} citations in {seconds:,.1f} s"
     when = "serves" if view.serving else "takes over"
