@@ -13,7 +13,7 @@ from citewell.types.v1 import reason_pb2
 ROOT = Path(__file__).parents[2]
 SERVICES = ROOT / "services" / "citewell"
 # Not part of a service: nothing here answers a caller.
-APART = ("lab", "demo", "commands")
+APART = ("bulk", "lab", "demo", "commands")
 
 # Calls that take a reason by position, and enums whose values are reasons.
 BY_POSITION = {"InvalidQuery": 3, "OwnerLock": 2, "dead": 0}
