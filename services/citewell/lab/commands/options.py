@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
 from citewell.corpora.readers import SPLITS
-from citewell.lab.experiment import OnProgress
 from citewell.lab.protocol import Leak, Mode
 from citewell.recommender.settings import RecommenderSettings
 from citewell.runtime.errors import CitewellError
+
+# Not at run time: `citewell export` shares this module and runs without the lab's packages.
+if TYPE_CHECKING:
+    from citewell.lab.experiment import OnProgress
 
 Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")]
 Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
