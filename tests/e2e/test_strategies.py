@@ -203,5 +203,5 @@ def test_the_reranker_reads_the_evidence_that_items_show(running: Running) -> No
             )
         scored = running.client.reranker.Rerank(request, timeout=DEADLINE)
         assert {paper.paper_id: pytest.approx(paper.score, abs=2e-2) for paper in scored.papers} == {
-            item.paper.id: item.score for item in answer.items
+            item.paper.id: stage.score for item in answer.items for stage in item.stages if stage.stage == "rerank"
         }

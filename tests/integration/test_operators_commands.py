@@ -140,13 +140,13 @@ def test_publish_says_where_it_stopped_when_nobody_answers() -> None:
     told = citewell("publish", "--address", "127.0.0.1:1", "--timeout", "5", stdin=line("lost"))
     assert told.returncode == 1
     assert "0 published" in told.stderr
-    assert "nothing answers at 127.0.0.1:1 (Connection refused)" in told.stderr
+    assert "cannot connect to 127.0.0.1:1: Connection refused (UNAVAILABLE)" in told.stderr
 
 
 def test_a_command_says_where_nobody_answers_and_what_starts_the_services() -> None:
     told = citewell("recommend", "As TARGETCIT has shown.", "--address", "127.0.0.1:1")
     assert told.returncode == 1
-    assert "nothing answers at 127.0.0.1:1 (Connection refused)" in told.stderr
+    assert "cannot connect to 127.0.0.1:1: Connection refused (UNAVAILABLE)" in told.stderr
     assert "citewell up" in told.stderr
 
 

@@ -22,7 +22,10 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
 
 def told(error: CitewellError) -> str:
     """The error in one line, with what to do about it."""
+    hint = ""
     if "unreachable" in error.metadata:
-        return f"{error.message}; is it running? `citewell up` starts all services here, --address names one elsewhere"
+        hint = "; `citewell up` starts all services here, --address names one elsewhere"
+    elif error.retryable:
+        hint = "; this may pass: try again"
     codes = ", ".join(dict.fromkeys((error.code.name, error.reason)))
-    return f"{error.message} ({codes})" + ("; this may pass: try again" if error.retryable else "")
+    return f"{error.message} ({codes}){hint}"

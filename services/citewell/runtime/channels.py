@@ -260,7 +260,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
         lost = _NO_CONNECTION.search(message)
         if lost:
             metadata["unreachable"] = lost["address"]
-            message = f"nothing answers at {lost['address']} ({lost['why']})"
+            message = f"cannot connect to {lost['address']}: {lost['why']}"
         message = f"{stage}: {message}"
         reason = {4: DeadlineExceeded.default_reason, 14: Unavailable.default_reason}.get(code, error.code().name)
     metadata.setdefault("stage", stage)
