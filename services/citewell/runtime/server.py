@@ -223,6 +223,9 @@ def _options(settings: ServiceSettings) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        # From the first size on, gRPC refuses calls at random; by default that is the size of our longest token.
+        ("grpc.max_metadata_size", 16 << 10),
+        ("grpc.absolute_max_metadata_size", 32 << 10),
         ("grpc.max_receive_message_length", settings.max_message_megabytes << 20),
         ("grpc.max_send_message_length", settings.max_message_megabytes << 20),
     ]
