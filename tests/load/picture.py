@@ -42,8 +42,8 @@ def picture(title: str, x_name: str, y_name: str, lines: Sequence[Line], marked:
     for number in range(5):
         x, y = most_x * number / 4, most_y * number / 4
         (below, base), (side, level) = at(x, 0), at(0, y)
-        parts.append(f'<text x="{below}" y="{base + 16}" text-anchor="middle">{x:.3g}</text>')
-        parts.append(f'<text x="{side - 6}" y="{level + 4}" text-anchor="end">{y:.3g}</text>')
+        parts.append(f'<text x="{below}" y="{base + 16}" text-anchor="middle">{_shown(x)}</text>')
+        parts.append(f'<text x="{side - 6}" y="{level + 4}" text-anchor="end">{_shown(y)}</text>')
         parts.append(f'<line x1="{side}" x2="{WIDTH - RIGHT}" y1="{level}" y2="{level}" stroke="#ddd"/>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_name)}</text>')
@@ -59,3 +59,7 @@ def picture(title: str, x_name: str, y_name: str, lines: Sequence[Line], marked:
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts.append(f'<text x="{WIDTH - RIGHT + 12}" y="{TOP + 16 * number}" fill="{colour}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _shown(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
