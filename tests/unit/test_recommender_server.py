@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from citewell.recommender.answers import Answer, Snapshot
+from citewell.recommender.answers import Answer, Degradation, Reason, Snapshot
 from citewell.recommender.queries import Options
 from citewell.recommender.recommend import Recommender
 from citewell.recommender.server import RecommenderServer
@@ -45,6 +46,36 @@ async def test_a_defect_in_one_request_of_a_batch_fails_that_request_alone(monke
     assert not error.HasField("retry_delay")
     busy = answer.results[2].error
     assert (busy.code, busy.retry_delay.ToMilliseconds()) == (Code.RESOURCE_EXHAUSTED, 1500)
+
+
+@pytest.mark.parametrize(
+    ("reason", "counts"),
+    [
+        (Reason.RERANKER_NO_MODEL, True),
+        (Reason.CONTEXT_CUT, True),
+        (Reason.NOT_CALIBRATED, True),
+        (Reason.RERANK_TIMEOUT, False),
+        (Reason.RERANKER_UNAVAILABLE, False),
+    ],
+)
+async def test_calls_are_refused_by_how_long_answers_take_unless_they_waited_for_a_lost_reranker(
+    monkeypatch: pytest.MonkeyPatch, reason: Reason, counts: bool
+) -> None:
+    async def recommend(self: Recommender, query: Query, options: Options, remaining: Callable[[], float]) -> Answer:
+        await asyncio.sleep(0.05)
+        return Answer((), Snapshot((), "model", "", "", "view", True), (Degradation(reason, "so it is"),), ())
+
+    monkeypatch.setattr(Recommender, "recommend", recommend)
+    server = RecommenderServer(settings(longest_queue_seconds=0.01, longest_queue_times=1.0))
+    await server.start()
+    request = messages.RecommendRequest(query=messages.Query(title="one"))
+    try:
+        await server.Recommend(request, None)
+        answers = await asyncio.gather(*(server.Recommend(request, None) for _ in range(4)), return_exceptions=True)
+    finally:
+        await server.stop()
+    refused = [answer for answer in answers if isinstance(answer, Overloaded)]
+    assert len(refused) == (2 if counts else 0)  # two calls are always taken
 
 
 @pytest.mark.parametrize("content", [None, '{"version": 7}'])

@@ -132,7 +132,7 @@ class RecommenderServer(RecommenderServiceServicer):
             return await self._answer(request)
         with self._pace.call(deadlines.remaining()) as taken:
             answer = await self._answer(request)
-            taken.tells = not answer.degraded
+            taken.tells = not _waited_in_vain(answer)
             return answer
 
     async def _answer(self, request: messages.RecommendRequest) -> messages.RecommendResponse:
@@ -164,7 +164,7 @@ class RecommenderServer(RecommenderServiceServicer):
         try:
             with self._pace.call(deadlines.remaining(), refuse=False) as taken:
                 answer = await self._answer(request)
-                taken.tells = not answer.degraded
+                taken.tells = not _waited_in_vain(answer)
                 return messages.RecommendResult(response=answer)
         except CitewellError as known:
             return messages.RecommendResult(error=_told(known))
@@ -237,6 +237,11 @@ def _calibration(settings: RecommenderSettings) -> Calibration:
 
 def _strategy_to_message(strategy: Strategy) -> messages.Strategy.ValueType:
     return messages.Strategy.Value(f"STRATEGY_{strategy.value}")
+
+
+def _waited_in_vain(answer: messages.RecommendResponse) -> bool:
+    """Whether the answer waited for a reranker that is lost: that says nothing of how fast others are answered."""
+    return any(each.reason in (Reason.RERANKER_UNAVAILABLE, Reason.RERANK_TIMEOUT) for each in answer.degraded)
 
 
 def _told(error: CitewellError) -> messages.RecommendError:
