@@ -55,6 +55,13 @@ def reference_lists(data: Dataset, task: Task, least: int = 1) -> ReferenceLists
     )
 
 
+def sampled_lists(lists: ReferenceLists, count: int, seed: int) -> ReferenceLists:
+    """At most `count` of the lists, drawn once by the seed."""
+    if len(lists) <= count:
+        return lists
+    return lists[np.sort(np.random.default_rng(seed).choice(len(lists), count, replace=False))]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalRanking:
     """What a system returned for some reference lists."""

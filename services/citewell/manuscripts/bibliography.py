@@ -24,30 +24,11 @@ _LATEX = re.compile(r"\\[a-zA-Z]+\s*|\\.|[{}$]")
 _KEY = re.compile(r"@\w+\s*[{(]\s*([^\s,{}()=]+)")
 _DOI = re.compile(r"10\.\d{4,9}/\S+")
 
-_LITTLE_WORDS = {
-    *(
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "by",
-        "can",
-        "do",
-        "does",
-        "for",
-        "from",
-        "how",
-        "in",
-        "is",
-        "it",
-        "not",
-        "of",
-    ),
-    *("on", "or", "the", "to", "toward", "towards", "under", "via", "what", "when", "where", "which", "who", "why"),
-    *("with", "without"),
-}
+_LITTLE = """
+a an and are as at by can do does for from how in is it not of on or the to toward towards under via what when where
+which who why with without
+"""
+_LITTLE_WORDS = frozenset(_LITTLE.split())
 """Words that tell nothing about a paper; a key takes the first other word of the title."""
 
 

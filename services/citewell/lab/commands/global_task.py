@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,9 +30,9 @@ from citewell.lab.reference_lists import (
     global_figures,
     rank,
     reference_lists,
+    sampled_lists,
     shared_ranks,
 )
-from citewell.lab.rivals.citeomatic.triplets import sampled_lists
 from citewell.lab.rivals.registry import GLOBALS
 from citewell.lab.rivals.rival import GlobalSystem, run_folder
 from citewell.lab.rivals.training import RivalRun
@@ -73,12 +74,7 @@ def global_task(
         rankings = {}
         for name in system or [*OURS, *_trained(models, experiment.data.name)]:
             made = made_system(name, experiment, models)
-            rankings[name] = rank(
-                made,
-                experiment,
-                lists,
-                lambda done, total, name=name: on_progress(name, done, total),  # type: ignore[misc]
-            )
+            rankings[name] = rank(made, experiment, lists, partial(on_progress, name))
         stated = stated_figures(rankings, lists, against)
         if kin:
             stated["kin"] = {name: kin_figures(experiment, one, kin) for name, one in rankings.items()}

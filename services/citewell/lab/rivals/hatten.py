@@ -15,6 +15,7 @@ from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.metrics import means
 from citewell.lab.rivals.hatten_model import HAttenEncoder
 from citewell.lab.rivals.hatten_texts import HAttenTexts, encoded, words_of
+from citewell.lab.rivals.optimisers import Optimisers
 from citewell.lab.rivals.rival import Rival, State
 from citewell.lab.rivals.word_vectors import PAD, Words
 from citewell.lab.sampling import sampled
@@ -79,8 +80,8 @@ class HAttenLearner:
         self._settings = settings
         self._vectors = torch.from_numpy(vectors)
         self.model = encoder(settings, self._vectors)
-        self._optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=settings.rate, betas=(0.9, 0.999), weight_decay=settings.decay
+        self._optimisers = Optimisers(
+            torch.optim.Adam(self.model.parameters(), lr=settings.rate, betas=(0.9, 0.999), weight_decay=settings.decay)
         )
         self._train, self._validation = experiment.of_split("train"), experiment.of_split("validation")
         self._texts = HAttenTexts(experiment.data, self._words, settings)
@@ -96,11 +97,7 @@ class HAttenLearner:
         torch.manual_seed(settings.seed * 1_000_003 + number)
         rng = np.random.default_rng((settings.seed, 1, number))
         picked = rng.choice(len(self._queries), min(settings.batch, len(self._queries)), replace=False)
-        loss = self.loss(picked, rng)
-        self._optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        self._optimiser.step()
-        return float(loss.detach())
+        return self._optimisers.step(self.loss(picked, rng))
 
     def loss(self, picked: Rows, rng: np.random.Generator) -> Tensor:
         """The mean hinge over the triplets of some of the queries in use."""
@@ -188,7 +185,7 @@ class HAttenLearner:
 
     def state(self) -> State:
         return {
-            "optimiser": self._optimiser.state_dict(),
+            "optimisers": self._optimisers.state(),
             "mined": torch.from_numpy(self._mined),
             "queries": torch.from_numpy(self._queries),
         }
@@ -197,7 +194,7 @@ class HAttenLearner:
         if weights["words"] != self._words.words:
             raise ValueError("the run was begun with other words: the data set or the file of word vectors changed")
         self.model.load_state_dict(weights["encoder"])
-        self._optimiser.load_state_dict(state["optimiser"])
+        self._optimisers.restore(state["optimisers"])
         self._mined, self._queries = state["mined"].numpy(), state["queries"].numpy()
 
 

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ from citewell.lab.davinci.retrieve import candidate_lists, pair_texts
 from citewell.lab.davinci.scoring import exported_encode, score_lists
 from citewell.lab.experiment import Encoding, Experiment, OnProgress
 from citewell.lab.ilciter import SpanStore, evaluate
-from citewell.lab.reference_lists import rank, reference_lists
+from citewell.lab.reference_lists import rank, reference_lists, sampled_lists
 from citewell.lab.retrieval import search
-from citewell.lab.rivals.citeomatic.triplets import sampled_lists
 from citewell.lab.rivals.enricher import Enriched, EnricherSettings, Order, Relation
 from citewell.lab.rivals.registry import RERANKERS, RETRIEVERS
 from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival, run_folder
@@ -153,8 +152,7 @@ class Bench:
         system = self.system(name)
         prepared = (time.process_time() - began) / 60
         task = replace(self.experiment.task, queries=self.asked)
-        told = lambda done, total: self.on_progress(name, done, total)  # noqa: E731
-        ranking = search(system, self.experiment.data, task, 10, self.experiment.order, told)
+        ranking = search(system, self.experiment.data, task, 10, self.experiment.order, partial(self.on_progress, name))
         ms = 1000 * ranking.cpu_seconds / len(self.asked)
         if name in ENCODES:
             ms += self.encoding_ms

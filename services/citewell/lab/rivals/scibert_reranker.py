@@ -23,6 +23,7 @@ from citewell.lab.davinci.model import load_encoder, minilm_folder
 from citewell.lab.davinci.retrieve import candidate_lists
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.metrics import means
+from citewell.lab.rivals.optimisers import Optimisers
 from citewell.lab.rivals.rival import ListReranker, Rival, State
 from citewell.lab.sampling import sampled
 from citewell.lab.systems_by_name import SYSTEMS
@@ -146,7 +147,7 @@ class RerankerLearner:
         self._pairs = Pairs(experiment.data, settings)
         self.model = new_model(settings)
         trained = [each for each in self.model.parameters() if each.requires_grad]
-        self._optimiser = torch.optim.Adam(trained, lr=settings.rate, weight_decay=settings.decay)
+        self._optimisers = Optimisers(torch.optim.Adam(trained, lr=settings.rate, weight_decay=settings.decay))
         self._answers = Brackets(experiment.data).answers
         train, validation = experiment.of_split("train"), experiment.of_split("validation")
         learned = sampled(train.task.queries, settings.train_queries, settings.seed)
@@ -161,11 +162,7 @@ class RerankerLearner:
     def step(self, number: int) -> float:
         torch.manual_seed(self._settings.seed * 1_000_003 + number)
         rng = np.random.default_rng((self._settings.seed, 1, number))
-        loss = self.loss(int(rng.integers(len(self.lists))), rng)
-        self._optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        self._optimiser.step()
-        return float(loss.detach())
+        return self._optimisers.step(self.loss(int(rng.integers(len(self.lists))), rng))
 
     def loss(self, row: int, rng: np.random.Generator) -> Tensor:
         """The mean hinge of the negatives of one query."""
@@ -185,11 +182,11 @@ class RerankerLearner:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def state(self) -> State:
-        return {"optimiser": self._optimiser.state_dict()}
+        return {"optimisers": self._optimisers.state()}
 
     def restore(self, weights: State, state: State) -> None:
         self.model.load_state_dict(weights)
-        self._optimiser.load_state_dict(state["optimiser"])
+        self._optimisers.restore(state["optimisers"])
 
 
 def new_model(settings: RerankerSettings) -> CrossEncoder:

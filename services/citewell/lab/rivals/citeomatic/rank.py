@@ -12,11 +12,12 @@ from torch import Tensor
 from citewell.lab.dataset import Rows
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.neighbours import Neighbours
-from citewell.lab.reference_lists import rank, reference_lists
+from citewell.lab.reference_lists import rank, reference_lists, sampled_lists
 from citewell.lab.rivals.citeomatic.networks import RankNetwork, metadata_fields, triplet_loss
 from citewell.lab.rivals.citeomatic.select import AT_ONCE, Selection, select_network
 from citewell.lab.rivals.citeomatic.texts import Texts, read_texts
-from citewell.lab.rivals.citeomatic.triplets import Triplets, TripletSource, sampled_lists
+from citewell.lab.rivals.citeomatic.triplets import Triplets, TripletSource
+from citewell.lab.rivals.optimisers import Optimisers
 from citewell.lab.rivals.rival import Rival, State
 from citewell.lab.rivals.training import RivalRun
 from citewell.profiler.profiles import Vectors
@@ -109,21 +110,15 @@ class RankLearner:
         self._watched = sampled_lists(lists, settings.validation_papers, settings.seed)
         dense = list(self.network.forward_layers.parameters())
         sparse = [each for each in self.network.parameters() if all(each is not other for other in dense)]
-        self._optimisers: list[torch.optim.Optimizer] = [
+        self._optimisers = Optimisers(
             torch.optim.SparseAdam(sparse, lr=settings.rate),
             torch.optim.Adam(dense, lr=settings.rate),
-        ]
+        )
 
     def step(self, number: int) -> float:
         rng = np.random.default_rng((self._settings.seed, number))
         drafts = rng.integers(len(self.source.lists), size=self._settings.drafts)
-        loss = self.loss(self.source.draw(drafts, rng), rng)
-        for optimiser in self._optimisers:
-            optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        for optimiser in self._optimisers:
-            optimiser.step()
-        return float(loss.detach())
+        return self._optimisers.step(self.loss(self.source.draw(drafts, rng), rng))
 
     def loss(self, triplets: Triplets, rng: np.random.Generator) -> Tensor:
         """The loss of some triplets; each paper's fields are embedded once."""
@@ -152,12 +147,11 @@ class RankLearner:
         return {"select": self._select, "rank": self.network.state_dict()}
 
     def state(self) -> State:
-        return {"optimisers": [optimiser.state_dict() for optimiser in self._optimisers]}
+        return {"optimisers": self._optimisers.state()}
 
     def restore(self, weights: State, state: State) -> None:
         self.network.load_state_dict(weights["rank"])
-        for optimiser, saved in zip(self._optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
+        self._optimisers.restore(state["optimisers"])
 
 
 def load(settings: RankSettings, experiment: Experiment, weights: State) -> Ranking:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from citewell.lab.dataset import Rows
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.neighbours import Neighbours
-from citewell.lab.reference_lists import rank, reference_lists
+from citewell.lab.reference_lists import rank, reference_lists, sampled_lists
 from citewell.lab.rivals.citeomatic.networks import SelectNetwork, triplet_loss
 from citewell.lab.rivals.citeomatic.texts import Texts, read_texts
-from citewell.lab.rivals.citeomatic.triplets import Triplets, TripletSource, sampled_lists
+from citewell.lab.rivals.citeomatic.triplets import Triplets, TripletSource
+from citewell.lab.rivals.optimisers import Optimisers
 from citewell.lab.rivals.rival import Rival, State
 from citewell.profiler.profiles import Vectors
 
@@ -23,7 +24,7 @@ AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class SelectSettings:
-    """The settings of NNSelect. The paper's own differ by data set (tables 6 to 9); these were chosen on validation."""
+    """The settings of NNSelect, set by hand and not searched. The paper's own differ by data set (tables 6 to 9)."""
 
     words: int = 200_000
     """The most words of the vocabulary."""
@@ -99,23 +100,17 @@ class SelectLearner:
         lists = reference_lists(experiment.data, experiment.task)
         self._watched = sampled_lists(lists, settings.validation_papers, settings.seed)
         sparse = list(self.network.words.parameters())
-        self._optimisers: list[torch.optim.Optimizer] = [
+        self._optimisers = Optimisers(
             torch.optim.SparseAdam(sparse, lr=settings.rate),
             torch.optim.Adam([self.network.weights], lr=settings.rate),
-        ]
+        )
 
     def step(self, number: int) -> float:
         settings, rng = self._settings, np.random.default_rng((self._settings.seed, number))
         if number % settings.mine_every == 0:
             self._mine()
         drafts = rng.integers(len(self.source.lists), size=settings.drafts)
-        loss = self.loss(self.source.draw(drafts, rng), rng)
-        for optimiser in self._optimisers:
-            optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        for optimiser in self._optimisers:
-            optimiser.step()
-        return float(loss.detach())
+        return self._optimisers.step(self.loss(self.source.draw(drafts, rng), rng))
 
     def loss(self, triplets: Triplets, rng: np.random.Generator) -> torch.Tensor:
         """The loss of some triplets; each paper is embedded once."""
@@ -143,14 +138,13 @@ class SelectLearner:
 
     def state(self) -> State:
         return {
-            "optimisers": [optimiser.state_dict() for optimiser in self._optimisers],
+            "optimisers": self._optimisers.state(),
             "nearest": [torch.from_numpy(each) for each in self.source.nearest],
         }
 
     def restore(self, weights: State, state: State) -> None:
         self.network.load_state_dict(weights)
-        for optimiser, saved in zip(self._optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
+        self._optimisers.restore(state["optimisers"])
         self.source.nearest = [each.numpy() for each in state["nearest"]]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from citewell.lab.dataset import Rows
 from citewell.lab.experiment import Experiment
 from citewell.lab.neighbours import Neighbours
-from citewell.lab.reference_lists import ReferenceLists, reference_lists
+from citewell.lab.reference_lists import reference_lists
 from citewell.lab.rivals.citeomatic.networks import MARGINS
 from citewell.lab.rivals.citeomatic.texts import Texts
 
@@ -118,10 +118,3 @@ class TripletSource:
             wrong = int(rng.integers(len(eligible)))
             if eligible[wrong] and wrong not in cited:
                 return RANDOM, wrong
-
-
-def sampled_lists(lists: ReferenceLists, count: int, seed: int) -> ReferenceLists:
-    """At most `count` of the lists, drawn once by the seed."""
-    if len(lists) <= count:
-        return lists
-    return lists[np.sort(np.random.default_rng(seed).choice(len(lists), count, replace=False))]
