@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from citewell.bulk.manifest import Manifest, read_manifest
 from citewell.profiler.ledger import schema
@@ -35,19 +33,13 @@ _LAST_EVENT = "bulk"
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """The model of a build, as far as a view names it; it encodes nothing."""
+    """The model of a build."""
 
     model_id: str
     model_hash: str
     dimension: int
     former_hashes: frozenset[str] = frozenset()
     runtime: str = "bulk"
-
-    def paper_text(self, title: str, abstract: str) -> str:
-        raise NotImplementedError("a bulk load encodes nothing")
-
-    def encode(self, texts: object) -> NDArray[np.float32]:
-        raise NotImplementedError("a bulk load encodes nothing")
 
 
 RowOf = Callable[[dict[str, Any]], dict[str, Any] | None]

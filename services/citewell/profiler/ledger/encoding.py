@@ -22,8 +22,8 @@ from citewell.scholarly.publications import InvalidPublication
 TRY_AGAIN_SECONDS = 30.0
 
 
-class Encoder(Protocol):
-    """The text encoder (ENC1), reduced to what the ledger needs."""
+class NamedModel(Protocol):
+    """What a view remembers of the encoder that makes its vectors."""
 
     @property
     def model_id(self) -> str: ...
@@ -40,6 +40,10 @@ class Encoder(Protocol):
     @property
     def dimension(self) -> int: ...
 
+
+class Encoder(NamedModel, Protocol):
+    """The text encoder (ENC1), reduced to what the ledger needs."""
+
     def paper_text(self, title: str, abstract: str) -> str: ...
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
@@ -54,7 +58,7 @@ class SuppliedVector:
     values: bytes
 
 
-def is_model(encoder: Encoder, model_hash: str) -> bool:
+def is_model(encoder: NamedModel, model_hash: str) -> bool:
     """Whether the encoder's vectors are compatible with those of this model hash."""
     return model_hash == encoder.model_hash or model_hash in encoder.former_hashes
 

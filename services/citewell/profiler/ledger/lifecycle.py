@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.encoding import Encoder, is_model
+from citewell.profiler.ledger.encoding import NamedModel, is_model
 from citewell.profiler.ledger.rules import Kind
 from citewell.profiler.ledger.sums import Model, read_models
 from citewell.profiler.ledger.text_terms import open_lexicon
@@ -31,7 +31,7 @@ def random_name() -> str:
 
 def open_ledger(
     database: Database,
-    encoder: Encoder,
+    encoder: NamedModel,
     weights: ProfileWeights,
     *,
     form: PointForm = DEFAULT_FORM,
@@ -79,7 +79,7 @@ def find_serving_view(database: Database) -> View | None:
         return next((view for view in read_views(connection) if view.serving), None)
 
 
-def require_encoder(serving: View, encoder: Encoder) -> None:
+def require_encoder(serving: View, encoder: NamedModel) -> None:
     """Raises FailedPrecondition if the serving view was made by another encoder."""
     if not is_model(encoder, serving.model.hash):
         raise FailedPrecondition(
@@ -96,7 +96,7 @@ def require_encoder(serving: View, encoder: Encoder) -> None:
 def _first_view(
     database: Database,
     connection: Connection,
-    encoder: Encoder,
+    encoder: NamedModel,
     weights: ProfileWeights,
     form: PointForm,
     new_name: NewName,
@@ -108,7 +108,7 @@ def _first_view(
 
 def start_rebuild(
     database: Database,
-    encoder: Encoder,
+    encoder: NamedModel,
     weights: ProfileWeights,
     request_id: str = "",
     *,
