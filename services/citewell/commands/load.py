@@ -185,7 +185,8 @@ def load_built(folder: Path) -> str:
             bars: dict[str, TaskID] = {}
 
             def on_rows(table: str, done: int, count: int) -> None:
-                bars.setdefault(table, progress.add_task(table, total=count))
+                if table not in bars:
+                    bars[table] = progress.add_task(table, total=count)
                 progress.update(bars[table], completed=done, total=count)
 
             manifest, view = load_configured(folder, on_rows)
