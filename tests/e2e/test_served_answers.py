@@ -17,8 +17,8 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 
 from citewell.commands.stack import Stack, choose_ports
 from citewell.index.second_phase_model import packaged_model
+from citewell.lab import chosen
 from citewell.lab.commands.evaluate import app
-from citewell.lab.commands.options import WEIGHT
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.protocol import Mode
@@ -94,7 +94,7 @@ async def test_the_final_order_joins_the_reranker_and_the_second_phase_as_in_the
     experiment = prepare(data, "test", Mode.INDUCTIVE, Encoding(), cache, lambda *_: None)
     queries = experiment.task.queries[:30]
     model, none = ExportedModel(PACKAGED_MODEL), np.empty(0, np.int64)
-    judged = judge(experiment, queries, none, DEPTH, model, cache, lambda *_: None, "second-phase", WEIGHT)
+    judged = judge(experiment, queries, none, DEPTH, model, cache, lambda *_: None, "second-phase", chosen.JOINED)
     answers = await ask(experiment, stack.addresses["recommender"], queries, Asking(), lambda *_: None)
 
     def apart(scores: NDArray[np.float32]) -> int:

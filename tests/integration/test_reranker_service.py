@@ -163,13 +163,20 @@ async def test_a_deadline_too_short_fails_or_gives_the_best_so_far(model: Path) 
     async with serving(model=model, batch_tokens=64, waiting_pairs=5000) as (stub, _):
         with pytest.raises(DeadlineExceeded):
             await ask(stub, request_of(500, depth=500), 0.05)
+        request = request_of(1000, depth=1000, allow_partial=True)
+        await ask(stub, request, 30)  # Compiles what this batch shape needs, so that the next call shows the pace.
         started = time.monotonic()
-        await ask(stub, request_of(1000, depth=1000), 30)
+        await ask(stub, request, 30)
         whole = time.monotonic() - started
+        # Other work on the machine may have slowed the call that was timed: a share of it may still be enough.
+        for share in (0.4, 0.2, 0.1):
+            partly = await ask(stub, request, whole * share)
+            if partly.scored < 1000:
+                break
         # The best so far: those scored are the first by prior, whichever they are.
-        partly = await ask(stub, request_of(1000, depth=1000, allow_partial=True), whole / 3)
         scored = {paper.paper_id for paper in partly.papers if paper.HasField("score")}
         assert partly.partial_reason == "DEADLINE"
+        assert 0 < len(scored) < 1000
         assert scored == {f"p{i}" for i in range(1, len(scored) + 1)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from citewell.profiler.lexical import CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS, CHOSEN_WEIGHT
 from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY
+from citewell.recommender.settings import RecommenderSettings
 
 PROFILE = CHOSEN_PROFILE
 QUERY = CHOSEN_QUERY
@@ -19,6 +20,8 @@ BM25 = CHOSEN_BM25
 FIELDS = CHOSEN_FIELDS
 TERMS = CHOSEN_TERMS
 LEXICAL = CHOSEN_WEIGHT
+JOINED: float = RecommenderSettings.model_fields["second_phase_weight"].default
+"""The weight of the second phase's scores beside the reranker's log-odds."""
 HYBRID_REASON = (
     "**HYBRID = cosine of eq. 5 + 3 · lexical profile.** The lexical profile is BM25 over one bag of words a "
     "paper (title × 3, abstract, half of every context that cites it; k1 = 1.2, b = 0.4), divided by the weight "

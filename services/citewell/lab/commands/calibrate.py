@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from citewell.index.second_phase_model import configured_model
-from citewell.lab import pictures
+from citewell.lab import chosen, pictures
 from citewell.lab.calibration import Fitted, Flags, Items, Kept, Reliability, fit, kept, reliability
 from citewell.lab.commands.options import (
     DEFAULT_CACHE,
-    WEIGHT,
     Cache,
     Data,
     QueryMapFile,
@@ -71,7 +70,7 @@ def calibration(
     ] = "packaged",
     weight: Annotated[
         float, typer.Option(min=0, help="Of the second phase's scores beside the reranker's, as in serving.")
-    ] = WEIGHT,
+    ] = chosen.JOINED,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,

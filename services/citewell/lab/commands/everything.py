@@ -15,8 +15,9 @@ from rich.console import Console
 
 from citewell.index.second_phase_model import packaged_model, read_model
 from citewell.inference.sessions import Precision, cpu_has_bf16
+from citewell.lab import chosen
 from citewell.lab.commands.calibrate import calibration
-from citewell.lab.commands.options import DEFAULT_CACHE, SEED, WEIGHT, Cache, Data, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, TheMode, failing_clearly, progress
 from citewell.lab.commands.query_map import query_map
 from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.davinci.batches import PairBatches
@@ -25,7 +26,7 @@ from citewell.lab.davinci.export import Storage, export_folder
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.davinci.retrieve import asked_lists, candidate_lists, training_data
 from citewell.lab.davinci.runs import RunFolder
-from citewell.lab.davinci.scoring import exported_encode, score_cached
+from citewell.lab.davinci.scoring import exported_encode, joined, score_cached
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
@@ -41,7 +42,7 @@ DAVINCI = TrainSettings(
     start_from=str(PACKAGED_MODEL),
     candidates="second-phase",
     depth=20,
-    joined=WEIGHT,
+    joined=chosen.JOINED,
     train_queries=13_000,
     validation_queries=20,
     apart_layers=1,
@@ -219,7 +220,7 @@ def _compare_rerankers(
             cache / "scores",
             partial(_tell, on_progress, f"queries reranked, {name}", len(lists)),
         )["davinci"]
-        ranks[name] = lists.ranks(scores.logit + np.float32(WEIGHT) * lists.scores)
+        ranks[name] = lists.ranks(joined(scores, lists, chosen.JOINED).logit)
     return _verdict(experiment, lists.queries, {"retrieval order": lists.ranks(), **ranks})
 
 

@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeR
 
 from citewell.corpora.readers import SPLITS
 from citewell.lab.protocol import Leak, Mode
-from citewell.recommender.settings import RecommenderSettings
 from citewell.runtime.errors import CitewellError
 
 # Not at run time: `citewell export` shares this module and runs without the lab's packages.
@@ -33,8 +32,6 @@ QueryMapFile = Annotated[
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
 SEED = 2026
 """Of samples and resamplings where the command names none."""
-WEIGHT: float = RecommenderSettings.model_fields["second_phase_weight"].default
-"""Of the second phase's scores beside the reranker's log-odds, as the services join them."""
 DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"
 
 

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from citewell.lab.commands.options import WEIGHT, QueryMapFile, progress
+from citewell.lab import chosen
+from citewell.lab.commands.options import QueryMapFile, progress
 from citewell.lab.protocol import Mode
 from citewell.reranker.pairs import TokenBudget
 
@@ -37,7 +38,7 @@ def rerank(
     weight: Annotated[
         float,
         typer.Option(min=0, help="With second-phase: of its scores beside the reranker's log-odds."),
-    ] = WEIGHT,
+    ] = chosen.JOINED,
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,

@@ -26,7 +26,7 @@ from citewell.lab.davinci.model import (
 )
 from citewell.lab.davinci.priors import PriorKind
 from citewell.lab.davinci.runs import RunFolder
-from citewell.lab.davinci.scoring import score_lists, torch_encode
+from citewell.lab.davinci.scoring import joined, score_lists, torch_encode
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts
 from citewell.reranker.rerank import shortened
@@ -144,8 +144,8 @@ class _Trainer:
         lists = self.data.validation
         pairs = PairBatches(lists, self.data.texts, self.tokenizer, self.settings.decay)
         scores = score_lists(self.model, pairs, torch_encode(self.model, self.settings.precision))
-        joined = np.float32(self.settings.joined) * lists.scores
-        found = {name: metrics.means(lists.ranks(each.logit + joined), ["MRR"])["MRR"] for name, each in scores.items()}
+        orders = {name: joined(each, lists, self.settings.joined).logit for name, each in scores.items()}
+        found = {name: metrics.means(lists.ranks(order), ["MRR"])["MRR"] for name, order in orders.items()}
         better = found[self.settings.heads[0]] > self.best
         self.stale = 0 if better else self.stale + 1
         self.best = max(self.best, found[self.settings.heads[0]])

@@ -220,11 +220,16 @@ def read_in(connection: Connection, query: str, wanted: Iterable[Any], *others: 
     The query has the wanted values as IN {}, and before them the other parameters as ?. SQLite answers 0 and 1 for
     booleans.
     """
-    mark = "?" if connection.dialect.positional else "%s"
+    mark = parameter_mark(connection)
     query = query.replace("?", mark)
     for some in chunks(sorted(set(wanted))):
         values = f"({', '.join([mark] * len(some))})"
         yield from connection.exec_driver_sql(query.format(values), (*others, *some)).all()
+
+
+def parameter_mark(connection: Connection) -> str:
+    """How the database's driver writes a parameter in plain SQL."""
+    return "?" if connection.dialect.positional else "%s"
 
 
 def chunks(items: Sequence[Item], size: int = PARAMETERS) -> Iterator[Sequence[Item]]:

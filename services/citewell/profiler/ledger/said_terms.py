@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database, chunks, read_in, select_in
+from citewell.profiler.ledger.database import Database, chunks, parameter_mark, read_in, select_in
 from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
@@ -186,7 +186,7 @@ def _absorbs(total: Counts, run: _Run) -> bool:
 def _read_runs(connection: Connection, groups: Iterable[Group]) -> dict[Group, list[_Run]]:
     """The runs of each group in order. Large runs are read without their counts."""
     found: dict[Group, list[_Run]] = defaultdict(list)
-    mark = "?" if connection.dialect.positional else "%s"
+    mark = parameter_mark(connection)
     for some in chunks(sorted(groups), 400):
         # Plain SQL with a join, for the reasons given in `sums.read_year_sums`. The CASE avoids reading large blobs.
         wanted = ", ".join([f"({mark}, {mark})"] * len(some))

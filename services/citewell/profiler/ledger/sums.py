@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from citewell.profiler.ledger import schema
-from citewell.profiler.ledger.database import Database, chunks, read_in, select_in
+from citewell.profiler.ledger.database import Database, chunks, parameter_mark, read_in, select_in
 from citewell.profiler.ledger.facts import TextKey
 from citewell.profiler.ledger.rows import contribution_of
 from citewell.profiler.ledger.rules import Contribution
@@ -152,7 +152,7 @@ def _read_years(connection: Connection, model: str, cited: Iterable[str]) -> dic
 def read_year_sums(connection: Connection, model: str, groups: Iterable[tuple[str, int]]) -> YearSums:
     """The stored sums of (cited, year) groups."""
     found: YearSums = {}
-    mark = "?" if connection.dialect.positional else "%s"
+    mark = parameter_mark(connection)
     for some in chunks(sorted(groups), ROWS_READ_AT_ONCE):
         # A join, because SQLite uses only the first column of the key for (cited, year) IN (…). Written as plain SQL,
         # because compiling a SQLAlchemy statement for each length of the list takes longer than executing it.
@@ -206,7 +206,7 @@ def read_totals(connection: Connection, model: str, ids: Sequence[str], dimensio
     """The total of each paper, as a stack in the order of the ids. Called for each projection."""
     position = {paper_id: number for number, paper_id in enumerate(ids)}
     totals = ProfileSums.zero(dimension, len(ids))
-    mark = "?" if connection.dialect.positional else "%s"
+    mark = parameter_mark(connection)
     for some in chunks(sorted(position), ROWS_READ_AT_ONCE):
         wanted = ", ".join([f"({mark})"] * len(some))  # plain SQL, for the reasons given in `read_year_sums`
         rows = connection.exec_driver_sql(
