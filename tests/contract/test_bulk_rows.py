@@ -141,7 +141,13 @@ def test_a_paper_cited_more_often_than_fits_in_memory_at_once_is_added_up_all_th
 
 @pytest.mark.parametrize(
     ("changed", "told"),
-    [({"title": ""}, "title"), ({"published": "yesterday"}, "yesterday"), ({"id": ""}, "paper_id")],
+    [
+        ({"title": ""}, "title"),
+        ({"published": "yesterday"}, "yesterday"),
+        ({"id": ""}, "paper_id"),
+        ({"id": None}, "paper_id"),
+        ({"repeat": 2, "title": "Another"}, "id 'p3' is given by more than one row; this one, with title 'Another'"),
+    ],
 )
 def test_a_paper_that_cannot_be_used_is_told_with_its_reason(changed: Row, told: str) -> None:
     row = tell({**_inputs()[3], **changed})

@@ -77,7 +77,16 @@ def built(publications: list[Publication], tmp_path_factory: pytest.TempPathFact
     columns = {name: [row[at] for row in rows] for at, name in enumerate(("citing_id", "cited_id"))}
     (folder / "in" / "citations").mkdir()
     pq.write_table(pa.table(columns), folder / "in" / "citations" / "part.parquet")
-    bad = pa.table({"id": ["bad"], "title": [""], "abstract": [""], "venue": [""], "published": ["2020"]})
+    again = publications[3]
+    bad = pa.table(
+        {
+            "id": ["bad", again.paper_id, again.paper_id],
+            "title": ["", "Another title", ""],
+            "abstract": ["", "", f"Longer: {again.abstract}"],
+            "venue": ["", "", ""],
+            "published": ["2020", "2020", "2020"],
+        }
+    )
     pq.write_table(bad, folder / "in" / "papers" / "bad.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'services'}")
@@ -185,12 +194,16 @@ async def test_publishing_goes_on_from_there(built: Path, publications: list[Pub
     assert report.faults == []
 
 
-def test_what_was_left_out_is_told(built: Path) -> None:
+def test_what_was_left_out_is_told(built: Path, publications: list[Publication]) -> None:
+    """Of the rows with one id the one with a title and the longest abstract is used; the others are told."""
     manifest = read_manifest(built)
-    assert (manifest.papers, manifest.rejected, manifest.dimension) == (PAPERS, 1, 6)
-    (reject,) = told_rejects(built)
-    assert reject["id"] == "bad"
-    assert "title" in reject["reject"]
+    assert (manifest.papers, manifest.rejected, manifest.dimension) == (PAPERS, 3, 6)
+    bad, *repeats = sorted(told_rejects(built), key=lambda reject: (reject["id"] != "bad", reject["reject"]))
+    assert bad["id"] == "bad"
+    assert "title" in bad["reject"]
+    assert {reject["id"] for reject in repeats} == {publications[3].paper_id}
+    for reject, title in zip(repeats, ("", "Another title"), strict=True):
+        assert f"is given by more than one row; this one, with title {title!r}, is not used" in reject["reject"]
 
 
 def test_a_load_killed_half_way_is_repeated(built: Path, tmp_path: Path, incremental: World) -> None:

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StringType
+from pyspark.sql.window import WindowSpec
 
 from citewell.bulk.embedding import Embedding, encoder_of
 from citewell.bulk.manifest import Manifest
@@ -52,13 +54,7 @@ TOLD = pa.schema(
         ),
     ]
 )
-TOLD_DDL = (
-    "id string, reject string, revision long, content_hash string, text_key binary, publication binary, "
-    "texts array<struct<key:binary,title:string,body:string>>, "
-    "edges array<struct<cited:string,year:int,day:int,contexts:array<binary>>>"
-)
 TEXTS = pa.schema([(name, pa.binary()) for name in ("key", "vector", "terms", "title_counts", "body_counts")])
-TEXTS_DDL = "key binary, vector binary, terms binary, title_counts binary, body_counts binary"
 SUMS = pa.schema(
     [
         ("cited", pa.string()),
@@ -70,10 +66,6 @@ SUMS = pa.schema(
         ("said_terms", pa.binary()),
         ("said_counts", pa.binary()),
     ]
-)
-SUMS_DDL = (
-    "cited string, year int, contexts binary, contents binary, count long, said_size int, said_terms binary, "
-    "said_counts binary"
 )
 ROWS_OUT = 1024
 
@@ -120,10 +112,10 @@ def build(spark: SparkSession, source: Path, out: Path, embedding: Embedding) ->
     encoder = encoder_of(embedding)
     dimension = encoder.dimension
     seconds: dict[str, float] = {}
-    stage = _Stage(seconds)
+    stage = _Stage(spark, seconds)
     told = out / "told"
     with stage("tell"):
-        _papers(spark, source).mapInArrow(_telling, TOLD_DDL).write.mode("overwrite").parquet(str(told))
+        _papers(spark, source).mapInArrow(_telling, from_arrow_schema(TOLD)).write.mode("overwrite").parquet(str(told))
     rows = spark.read.parquet(str(told))
     good = rows.filter(sql.col("reject") == "")
     with stage("write"):
@@ -140,13 +132,14 @@ def build(spark: SparkSession, source: Path, out: Path, embedding: Embedding) ->
         texts = good.select(sql.explode("texts").alias("text")).select("text.*").dropDuplicates(["key"])
         if (source / "vectors").exists():
             texts = texts.join(spark.read.parquet(str(source / "vectors")), "key", "left")
-            made = texts.mapInArrow(_Given(dimension), TEXTS_DDL)
+            made = texts.mapInArrow(_Given(dimension), from_arrow_schema(TEXTS))
         else:
-            made = texts.mapInArrow(_Encoding(embedding), TEXTS_DDL)
+            made = texts.mapInArrow(_Encoding(embedding), from_arrow_schema(TEXTS))
         made.write.mode("overwrite").parquet(str(out / "texts"))
     with stage("sum"):
         sorted_texts = _citation_texts(spark, out).repartition("cited").sortWithinPartitions("cited", "year", "citing")
-        sorted_texts.mapInArrow(_Summing(dimension), SUMS_DDL).write.mode("overwrite").parquet(str(out / "sums"))
+        sums = sorted_texts.mapInArrow(_Summing(dimension), from_arrow_schema(SUMS))
+        sums.write.mode("overwrite").parquet(str(out / "sums"))
     rejected = rows.filter(sql.col("reject") != "").select("id", "reject")
     rejected.write.mode("overwrite").json(str(out / "rejects"))
     count = {name: spark.read.parquet(str(out / name)).count() for name in ("papers", "edges", "texts")}
@@ -165,16 +158,17 @@ def build(spark: SparkSession, source: Path, out: Path, embedding: Embedding) ->
 
 
 class _Stage:
-    """Measures stages in wall seconds."""
+    """Measures stages in wall seconds, and names them in Spark's event log and pages."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self._seconds, self._name, self._began = seconds, "", 0.0
+    def __init__(self, spark: SparkSession, seconds: dict[str, float]) -> None:
+        self._spark, self._seconds, self._name, self._began = spark, seconds, "", 0.0
 
     def __call__(self, name: str) -> _Stage:
         self._name = name
         return self
 
     def __enter__(self) -> None:
+        self._spark.sparkContext.setJobDescription(self._name)
         self._began = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
@@ -190,7 +184,7 @@ def _papers(spark: SparkSession, source: Path) -> DataFrame:
     if "published" not in papers.columns:
         papers = papers.withColumn("published", sql.col("year").cast("string"))
     papers = papers.select("id", "title", "abstract", "venue", "authors", sql.col("published").cast("string"))
-    papers = papers.dropDuplicates(["id"])
+    papers = papers.withColumn("repeat", sql.row_number().over(_rows_of_an_id()))
     if (source / "contexts").exists():
         contexts = spark.read.parquet(str(source / "contexts"))
         group = sql.col("group") if "group" in contexts.columns else sql.lit(0)
@@ -204,6 +198,13 @@ def _papers(spark: SparkSession, source: Path) -> DataFrame:
         bare = citations.groupBy(sql.col("citing_id").alias("id")).agg(sql.collect_set("cited_id").alias("citations"))
         papers = papers.join(bare, "id", "left")
     return papers
+
+
+def _rows_of_an_id() -> WindowSpec:
+    """Rows of one id, the one that is used first: it has a title, and the longest abstract. Text breaks ties."""
+    untitled = sql.trim(sql.coalesce("title", sql.lit(""))) == ""
+    length = sql.coalesce(sql.length("abstract"), sql.lit(0))
+    return Window.partitionBy("id").orderBy(untitled, length.desc(), "abstract", "title", "venue", "published")
 
 
 def _citation_texts(spark: SparkSession, out: Path) -> DataFrame:

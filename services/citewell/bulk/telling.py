@@ -24,8 +24,13 @@ Row = dict[str, Any]
 def tell(paper: Mapping[str, Any]) -> Row:
     """The rows of a paper; only its id and `reject`, the reason, if it cannot be used.
 
-    `paper` has id, title, abstract, venue, authors, published, contexts (cited_id, text, group_size) and citations.
+    `paper` has id, title, abstract, venue, authors, published, contexts (cited_id, text, group_size), citations, and
+    repeat: which of the rows with this id it is, from 1. Only the first is used.
     """
+    if (paper.get("repeat") or 1) > 1:
+        title = paper["title"] or ""
+        reject = f"id {paper['id']!r} is given by more than one row; this one, with title {title!r}, is not used"
+        return {"id": paper["id"], "reject": reject}
     try:
         publication = _publication(paper)
         validate(publication)
