@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from citewell.types.messages import date_to_message, publication_to_message
 from tests.demo_world import Asked, divided
 from tests.e2e.client import Client
 from tests.servers.kafka_topics import fresh_topics, log_on
+from tests.servers.metrics import scraped
 from tests.servers.otlp import Collector
-from tests.servers.processes import free_ports
+from tests.servers.processes import free_ports, wait_until
 
 PAPERS = 300
 SEED = 7
@@ -47,6 +49,23 @@ class Running:
     """service → port of its Prometheus endpoint."""
     traces: Collector
     """Receives the spans of all services."""
+
+    def answered(self) -> float:
+        """How many queries the recommender has answered by HYBRID."""
+        told = scraped(self.metrics_ports["recommender"])
+        count = told.value("citewell_recommender_answers_total", strategy="HYBRID")
+        return 0.0 if math.isnan(count) else count  # there is no such metric before the first answer
+
+    def answered_at_rest(self) -> float:
+        """The same, once no more answers come."""
+        counts = [-1.0]
+
+        def rests() -> bool:
+            counts.append(self.answered())
+            return counts[-1] == counts[-2]
+
+        wait_until(rests, "no more queries answered", every=1.0)
+        return counts[-1]
 
 
 @pytest.fixture(scope="session", params=["embedded", "cluster"])

@@ -19,9 +19,7 @@ from tests.e2e.client import DEADLINE, Refusal
 from tests.e2e.conftest import Running
 from tests.e2e.test_commands import citewell
 from tests.long_draft import long_draft
-from tests.servers.metrics import scraped
 from tests.servers.missing import missing
-from tests.servers.processes import wait_until
 
 pytestmark = pytest.mark.parametrize("running", ["embedded"], indirect=True)
 NEOVIM = Path(__file__).with_name("neovim.lua")
@@ -84,11 +82,6 @@ def _has_script_option() -> bool:
     return "  -l " in told.stdout
 
 
-def _answered(running: Running) -> float:
-    """How many queries the recommender has answered."""
-    return scraped(running.metrics_ports["recommender"]).value("citewell_recommender_answers_total", strategy="HYBRID")
-
-
 def _draft_in_json(running: Running, places: int) -> bytes:
     sentence = running.queries[0].query.context.replace("OTHERCIT", "others").replace("TARGETCIT", "[?]")
     body = json.dumps({"text": "\n\n".join([sentence] * places), "options": {"rerank": False}}).encode()
@@ -97,21 +90,14 @@ def _draft_in_json(running: Running, places: int) -> bytes:
 
 def test_a_browser_that_goes_away_ends_the_work(running: Running) -> None:
     running.client.recommend(running.queries[0].query, messages.Options(rerank=False))
-    before = _answered(running)
+    before = running.answered()
     connection = http.client.HTTPConnection("127.0.0.1", running.stack.ports["http"], timeout=60)
     headers = {"content-type": "application/connect+json", "connect-protocol-version": "1"}
     path = "/citewell.recommender.v1.RecommenderService/RecommendManuscript"
     connection.request("POST", path, _draft_in_json(running, 500), headers)
     assert connection.getresponse().read(2000)  # the outline and a part of the first answers
     connection.close()
-    counts = [-1.0, before]
-
-    def rests() -> bool:
-        counts.append(_answered(running))
-        return counts[-1] == counts[-2] > before
-
-    wait_until(rests, "no more places answered", every=1.0)
-    assert counts[-1] - before < 400
+    assert 0 < running.answered_at_rest() - before < 400
 
 
 def test_of_two_thousand_places_the_first_are_answered_and_the_others_counted(running: Running) -> None:

@@ -22,8 +22,8 @@ from tests.servers.processes import wait_until
 
 USUAL = {"CONTEXT_CUT"}
 """What the tiny encoder lacks in any case."""
-SLACK = 1.0
-"""How much later than its deadline a call may end on a busy machine."""
+SLACK = 10.0
+"""How much later than its deadline a call may end: callers, proxies and all services share a busy machine."""
 PATIENCE = 90.0
 
 

@@ -132,17 +132,17 @@ def test_whoever_asks_hears_in_time_while_links_are_cut_in_random_order(
                         disturbances.enter_context(system.disturbed(link, how))
                 callers.over.wait(draw.uniform(0.5, 3.0))
             callers.over.wait(draw.uniform(0.0, 1.0))
+        wait_until(lambda: callers.endings["OK"] > 0, "somebody is answered", PATIENCE)
     record_property("disturbances", ", ".join(done))
     record_property("endings", dict(callers.endings))
     assert not callers.wrong, done
-    assert callers.endings["OK"], "somebody was answered"
     record_property("seconds_to_recover", callers.recovered())
 
 
 @pytest.mark.timeout(180)
 def test_without_the_reranker_every_answer_comes_and_says_so(system: System, loss: str) -> None:
     link = ("recommender", "reranker")
-    callers = Callers(system.stack.addresses, system.asked, deadlines=(5.0,))
+    callers = Callers(system.stack.addresses, system.asked, deadlines=(10.0,))
     client = Client(system.stack.addresses)
     try:
         wait_until(lambda: whole(client, system.asked[0]), "a whole answer before", PATIENCE)

@@ -72,11 +72,12 @@ class Operator:
         return [pid for pid in map(int, children) if f"citewell.{service}" in _command_line(pid)]
 
     def ranking(self) -> list[tuple[str, float]]:
-        """One answer, without the reranker."""
+        """One answer by profiles alone: scores by words change some seconds after the last publication."""
         client = self.client()
         try:
             query = messages.Query(context="earlier work TARGETCIT on methods", title="A draft")
-            answer = client.recommend(query, messages.Options(rerank=False, exact=True, top_k=50))
+            options = messages.Options(strategy=messages.STRATEGY_PROFILE, rerank=False, exact=True, top_k=50)
+            answer = client.recommend(query, options)
             return [(item.paper.id, item.score) for item in answer.items]
         except grpc.RpcError as error:  # until the profiler has created the view again
             if Refusal.of(error).code != "UNAVAILABLE":

@@ -223,7 +223,7 @@ def test_waiting_ends_at_the_deadline_with_the_state_so_far(stack: Stack, client
     try:
         response = client.publish(paper())
         asked = messages.GetPublicationStatusRequest(token=response.token, wait=True)
-        status = client.ingestion.GetPublicationStatus(asked, timeout=2.0)
+        status = client.ingestion.GetPublicationStatus(asked, timeout=10.0)
         assert status.state in (PUBLICATION_STATE_ACCEPTED, messages.PUBLICATION_STATE_APPLIED)
     finally:
         os.kill(stack.processes["index"].pid, signal.SIGCONT)

@@ -63,10 +63,10 @@ def event(**more: Any) -> bytes:
 
 
 async def test_an_application_that_takes_too_long_is_told_from_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_client, "PROBE_SECONDS", 0.3)
     async with client_of(Ledger(answers=True)) as client:
         with pytest.raises(ApplyTimedOut, match=r"1 events within 0\.3 s"):
             await client.apply([record(event())])
+    monkeypatch.setattr(ledger_client, "PROBE_SECONDS", 0.3)
     async with client_of(Ledger(answers=False)) as client:
         with pytest.raises(Unavailable):
             await client.apply([record(event())])

@@ -335,7 +335,7 @@ async def test_dead_events_have_a_state(folder: Path, encoder: Path) -> None:
             state = await call(profiler.ledger.GetEventState, pb.GetEventStateRequest(**key, wait=True))
             assert (state.outcome, state.searchable) == (pb.EVENT_OUTCOME_DEAD, False)
         unknown = await call(
-            profiler.ledger.GetEventState, pb.GetEventStateRequest(event_id="nobody's", wait=True), seconds=0.5
+            profiler.ledger.GetEventState, pb.GetEventStateRequest(event_id="nobody's", wait=True), seconds=3
         )
         assert unknown.outcome == pb.EVENT_OUTCOME_UNSPECIFIED
 

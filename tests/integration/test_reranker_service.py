@@ -165,19 +165,28 @@ async def test_a_deadline_too_short_fails_or_gives_the_best_so_far(model: Path) 
             await ask(stub, request_of(500, depth=500), 0.05)
         request = request_of(1000, depth=1000, allow_partial=True)
         await ask(stub, request, 30)  # Compiles what this batch shape needs, so that the next call shows the pace.
-        started = time.monotonic()
-        await ask(stub, request, 30)
-        whole = time.monotonic() - started
-        # Other work on the machine may have slowed the call that was timed: a share of it may still be enough.
-        for share in (0.4, 0.2, 0.1):
-            partly = await ask(stub, request, whole * share)
-            if partly.scored < 1000:
-                break
+        partly = await partly_answered(stub, request)
         # The best so far: those scored are the first by prior, whichever they are.
         scored = {paper.paper_id for paper in partly.papers if paper.HasField("score")}
         assert partly.partial_reason == "DEADLINE"
-        assert 0 < len(scored) < 1000
+        assert len(scored) == partly.scored
         assert scored == {f"p{i}" for i in range(1, len(scored) + 1)}
+
+
+async def partly_answered(stub: Any, request: messages.RerankRequest) -> messages.RerankResponse:
+    """An answer in which some papers are scored: looks for a deadline that is neither too short nor long enough."""
+    started = time.monotonic()
+    await ask(stub, request, 30)
+    seconds = (time.monotonic() - started) / 2
+    for _ in range(30):  # the pace of a busy machine changes
+        try:
+            answer = await ask(stub, request, seconds)
+        except DeadlineExceeded:
+            answer = messages.RerankResponse()
+        if 0 < answer.scored < len(request.candidates):
+            return answer
+        seconds *= 0.7 if answer.scored else 1.3
+    raise AssertionError(f"no deadline up to {seconds:.2f} s gave a partial answer")
 
 
 async def test_warming_up_leaves_nothing_that_an_answer_could_show(model: Path) -> None:

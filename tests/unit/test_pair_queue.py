@@ -151,7 +151,7 @@ async def test_batches_done_before_a_failure_are_kept_if_a_partial_answer_is_all
 async def test_at_the_deadline_the_best_so_far_in_prior_order_or_an_error() -> None:
     scorer = GatedScorer(open_=False)
     async with running(scorer, batch_tokens=20) as queue:
-        partly = asyncio.create_task(queue.score(pairs_of([1, 2, 3, 4, 5]), priors(5), 0.2, allow_partial=True))
+        partly = asyncio.create_task(queue.score(pairs_of([1, 2, 3, 4, 5]), priors(5), 2.0, allow_partial=True))
         scorer.let(1)
         done = await partly
         np.testing.assert_array_equal(done.scores[:, 0], [1, 2, np.nan, np.nan, np.nan])

@@ -133,7 +133,7 @@ async def test_a_partial_answer_counts_nothing_scored_behind_a_gap() -> None:
     queue.start()
     reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, time.monotonic)
     candidates = [candidate(1, 20), candidate(2, 1), candidate(3, 20)]
-    done = await reranker.rerank(QUERY, candidates, 3, 0.3, allow_partial=True)
+    done = await reranker.rerank(QUERY, candidates, 3, 2.0, allow_partial=True)
     await queue.stop()
     assert scorer.seen == [2], "the two long ones make the first batch"
     assert done.partial is Partial.DEADLINE
