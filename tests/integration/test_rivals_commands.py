@@ -35,7 +35,7 @@ def test_hatten_is_trained_and_stands_in_the_papers_tables_beside_ours(tmp_path:
     assert "step 7" in citewell(*training, "--steps", 7, "--set", "seed=13").output, "the run is continued"
 
     asked = ("report", "tables", data, *protocol, "--rows", rows, "--models", models, "--queries", 12)
-    reranked = ("--rerank-queries", 2, "--depth", 12, "--rerank", "profiler>davinci")
+    reranked = ("--rerank-queries", 2, "--depth", 12)
     printed = citewell(*asked, *reranked, "--out", out, "--output", "csv").stdout
     found = list(csv.DictReader(io.StringIO(printed)))
     assert {line["table"].split(",")[0] for line in found} == {

@@ -7,17 +7,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
+from citewell.lab.davinci.retrieve import training_data
+from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding
 from citewell.lab.global_strategy import DraftBm25
 from citewell.lab.ilciter import CONDITIONAL
+from citewell.lab.reference_lists import reference_lists
 from citewell.lab.rivals.measuring import Bench
-from citewell.lab.rivals.page import wins
+from citewell.lab.rivals.page import against_global, same_candidates, wins
+from citewell.lab.rivals.report import Asked, Rows, laid, missing, pipelines
+from citewell.lab.rivals.rival import run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
-from citewell.lab.rivals.tables import RETRIEVED, by_depth, evidence_tables, lay_out, whole_lists_table
+from citewell.lab.rivals.tables import (
+    ABLATIONS,
+    RETRIEVED,
+    WHOLE_LISTS,
+    by_depth,
+    evidence_tables,
+    lay_out,
+    whole_lists_table,
+)
+from citewell.lab.rivals.timing import TIMED, retrieval_ms, whole_list_ms
 from tests.rivals_world import small_experiment
+from tests.unit.davinci_world import settings, write_encoder
 
 
 def row(name: str, ranks: list[int], **more: list[int]) -> Row:
@@ -40,8 +56,8 @@ def test_a_kept_row_is_not_measured_again_unless_something_it_depends_on_changed
         measured += 1
         return Measured.of_ranks(np.array([1, 0, 2]), 3.0)
 
-    for settings in ({"rate": 1}, {"rate": 1}, {"rate": 2}):
-        found = store.row("rival", "Rival", settings, 4.0, measure)
+    for about in ({"rate": 1}, {"rate": 1}, {"rate": 2}):
+        found = store.row("rival", "Rival", about, 4.0, measure)
         assert found.mean("MRR") == 50
         assert found.mean("R@1") == pytest.approx(100 / 3)
         assert (found.measured.retrieval_ms, found.train_minutes, found.about["commit"]) == (3.0, 4.0, "abc")
@@ -108,3 +124,112 @@ def test_whole_reference_lists_stand_beside_citeomatics_figures(bench: Bench) ->
     assert float(told["F1@20"]) == pytest.approx(2 * precision * recall / (precision + recall), abs=0.2)
     assert told["published: F1@20 / MRR"].startswith("11.9 / 42.5")
     assert len(found.per_query("MRR")) == 5
+
+
+class Recorder:
+    """A system that notes what it was asked, as retriever and for whole lists."""
+
+    name = "recorder"
+
+    def __init__(self, papers: int) -> None:
+        self.asked: list[NDArray[np.int64]] = []
+        self._papers = papers
+
+    def scores(self, queries: NDArray[np.int64]) -> NDArray[np.float32]:
+        self.asked.append(queries)
+        return np.tile(np.arange(self._papers, dtype=np.float32), (len(queries), 1))
+
+
+def test_times_are_those_of_one_query_alone_for_every_kind_of_system(bench: Bench) -> None:
+    recorder = Recorder(len(bench.experiment.data.papers))
+    assert retrieval_ms(recorder, bench.experiment, bench.asked) > 0
+    assert [len(each) for each in recorder.asked] == [1] * (1 + min(TIMED, len(bench.asked)))
+    recorder.asked.clear()
+    lists = reference_lists(bench.experiment.data, bench.experiment.task)
+    assert whole_list_ms(recorder, bench.experiment, lists) > 0
+    assert {len(each) for each in recorder.asked} == {1}
+
+
+def test_the_time_of_the_encoder_is_added_for_what_a_system_has_encoded(bench: Bench) -> None:
+    times = bench.encoder_times
+    assert times.context > 0
+    assert times.paper > 0
+    assert bench.encoding_ms("profiler") == bench.encoding_ms("hybrid") == times.context + times.paper
+    assert (bench.encoding_ms("dense"), bench.encoding_ms("global")) == (times.context, times.paper)
+    assert bench.encoding_ms("bm25") == bench.encoding_ms("hatten") == 0
+
+
+def asked(**changes: object) -> Asked:
+    defaults = Asked(["bm25", "profiler"], [], 2, 12, 0, 3, None)
+    return replace(defaults, **changes)  # type: ignore[arg-type]
+
+
+def test_what_is_not_trained_is_told_in_one_line_with_the_command(bench: Bench, tmp_path: Path) -> None:
+    bench = replace(bench, models=tmp_path / "models")
+    told = missing(bench, asked())
+    assert told[RETRIEVED.title] == ["HAtten is not trained: citewell train hatten DATA MODELS --mode inductive"]
+    assert any("train scibert-reranker DATA" in line for line in told["profiler-davinci, Table 3: end to end"])
+    assert [line.split(": ")[-1] for line in told[WHOLE_LISTS]] == [
+        "citewell train nnselect DATA MODELS --mode inductive",
+        "citewell train citeomatic DATA MODELS --mode inductive --set select=MODELS/SET/nnselect",
+    ]
+    assert "--heads a4" in told[ABLATIONS][0]
+    trained = run_folder(tmp_path / "models", bench.experiment.data.name, "hatten")
+    trained.mkdir(parents=True)
+    (trained / "kept.pt").write_bytes(b"weights")
+    assert missing(bench, asked())[RETRIEVED.title] == []
+
+
+def test_pipelines_need_their_models_and_enrichment_counts_only_behind_the_first_hundred(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench = replace(bench, models=tmp_path)
+    assert pipelines(bench, ["hybrid", "bm25"], 100) == ["hybrid>davinci"]
+    for name in ("hatten", "scibert-reranker"):
+        folder = run_folder(tmp_path, bench.experiment.data.name, name)
+        folder.mkdir(parents=True)
+        (folder / "kept.pt").write_bytes(b"weights")
+    retrievers = ["hatten", "hatten+references"]
+    assert pipelines(bench, retrievers, 100) == ["hatten>scibert-reranker", "hatten>davinci"]
+    assert "hatten+references>scibert-reranker" in pipelines(bench, retrievers, 300)
+
+
+def test_davinci_is_compared_with_another_reranker_of_the_same_candidates(bench: Bench) -> None:
+    count = len(bench.asked)
+    rows = {
+        "hybrid>davinci": row("ours", [1] * count),
+        "hybrid>scibert-reranker": row("theirs", [2] * count),
+        "hatten>scibert-reranker": row("elsewhere", [1] * count),
+    }
+    (line,) = same_candidates(bench, rows).splitlines()
+    assert line.startswith("- **OURS** against **THEIRS**")
+    assert "MRR +50.0 [+50.0, +50.0], R@10 +0.0" in line
+
+
+def test_global_is_compared_with_each_other_system(bench: Bench) -> None:
+    def of(share: float) -> Row:
+        values = {name: np.full(4, share) for name in ("P@20", "R@20", "MRR")}
+        return Row("x", f"with {share}", Measured(values, 3.0), 0.0, {"commit": "abc"})
+
+    told = against_global({"global": of(0.5), "citeomatic": of(0.25)})
+    assert told.startswith("- **with 0.5** against **with 0.25**: F1@20 +25.0 [+25.0, +25.0], MRR +25.0")
+    assert against_global({"bm25": of(0.25)}) == ""
+
+
+def test_every_head_of_a_run_stands_in_the_table_of_ablations(tmp_path: Path) -> None:
+    experiment = small_experiment(tmp_path, split="test")
+    encoder = write_encoder(tmp_path / "encoder")
+    heads = ("davinci", "a1", "a4+margin")
+    made = settings(encoder, heads=heads, candidates="profiler", depth=12, steps=2, validate_every=1)
+    run = train(made, training_data(made, experiment, lambda *_: None), tmp_path / "run")
+    bench = Bench(experiment, Encoding(), RowStore(tmp_path / "rows", "abc"), None, 6, 1, lambda *_: None)
+    found = bench.heads(run.path, "profiler", 6, 12)
+    tables = laid(Rows({}, {}, {}, None, found), "acl")
+    head, lines = tables[ABLATIONS]
+    assert [line[0] for line in lines] == ["DAVINCI", "A1: no prior", "A4: scalar gate+margin"]
+    assert [line[-1] for line in lines] == ["50.3", "48.4", "45.2"]
+    lists = bench.lists("profiler", 6, 12)
+    inside = 100 * np.mean(lists.gold_position < 12)
+    assert all(float(line[1]) <= inside for line in lines)
+    assert head[1] == "MRR"
+    assert ABLATIONS not in missing(bench, asked(ablations=run.path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +21,7 @@ from citewell.lab.commands.options import (
 )
 from citewell.lab.commands.tables import Output, TheOutput, console, interval, print_csv, print_json, print_rows
 from citewell.lab.experiment import Encoding, Experiment, prepare
-from citewell.lab.global_strategy import DraftBm25, GlobalStrategy
+from citewell.lab.global_systems import OURS, made_system
 from citewell.lab.reference_lists import (
     GlobalRanking,
     ReferenceLists,
@@ -34,15 +33,9 @@ from citewell.lab.reference_lists import (
     shared_ranks,
 )
 from citewell.lab.rivals.registry import GLOBALS
-from citewell.lab.rivals.rival import GlobalSystem, run_folder
+from citewell.lab.rivals.rival import run_folder
 from citewell.lab.rivals.training import RivalRun
 
-OURS: dict[str, Callable[[Experiment], GlobalSystem]] = {
-    "bm25": lambda experiment: DraftBm25("bm25", experiment.data, None),
-    "global-no-references": lambda experiment: GlobalStrategy(experiment, cited_weight=0.0),
-    "global": GlobalStrategy,
-}
-"""What needs no training; `global` is what the services answer with STRATEGY_GLOBAL."""
 FIGURES = ("F1@20", "P@20", "R@20", "MRR")
 SHOWN_DEPTHS = (1, 5, 10, 20, 50, 100)
 KIN = ("authors", "venue")
@@ -80,19 +73,6 @@ def global_task(
             stated["kin"] = {name: kin_figures(experiment, one, kin) for name, one in rankings.items()}
     console(output).print(f"{stated['papers']:,} query papers, {stated['mean references']:.1f} references each")
     _print(stated, kin, against, output)
-
-
-def made_system(name: str, experiment: Experiment, models: Path | None) -> GlobalSystem:
-    """One of ours, or a trained rival."""
-    if name in OURS:
-        return OURS[name](experiment)
-    if name not in GLOBALS:
-        raise ValueError(f"{name!r} is no system; known: {', '.join([*OURS, *GLOBALS])}")
-    if models is None:
-        raise ValueError(f"{name} is trained: --models names the folder of its run")
-    run = RivalRun(run_folder(models, experiment.data.name, name))
-    made: GlobalSystem = GLOBALS[name].load(GLOBALS[name].read_settings(run.settings()), experiment, run.weights())
-    return made
 
 
 def _trained(models: Path | None, data_name: str) -> list[str]:

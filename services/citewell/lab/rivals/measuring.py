@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from citewell.lab import chosen
-from citewell.lab.davinci.batches import PairBatches
-from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.davinci.lists import CandidateLists
-from citewell.lab.davinci.retrieve import candidate_lists, pair_texts
-from citewell.lab.davinci.scoring import exported_encode, score_lists
+from citewell.lab.davinci.retrieve import candidate_lists
 from citewell.lab.experiment import Encoding, Experiment, OnProgress
 from citewell.lab.ilciter import SpanStore, evaluate
 from citewell.lab.reference_lists import rank, reference_lists, sampled_lists
 from citewell.lab.retrieval import search
+from citewell.lab.rivals.davinci_heads import DavinciHeads
 from citewell.lab.rivals.enricher import Enriched, EnricherSettings, Order, Relation
-from citewell.lab.rivals.registry import RERANKERS, RETRIEVERS
+from citewell.lab.rivals.registry import RERANKERS, RETRIEVERS, RIVALS
 from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival, run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
+from citewell.lab.rivals.timing import EncoderTimes, encoder_times, retrieval_ms, whole_list_ms
 from citewell.lab.rivals.training import RivalRun
 from citewell.lab.sampling import sampled
 from citewell.lab.systems import System
@@ -47,13 +46,15 @@ ENRICHED = {
     "hatten+cocited": ("hatten", EnricherSettings(Relation.COCITED, Order.VOTES)),
 }
 """SymTax's enricher on a prefetcher, by relation."""
-ENCODES = ("dense", "content", "profiler", "hybrid", "second-phase")
-"""Systems whose queries ENC1 encodes: its time is added, since the lab looks vectors up in a cache."""
+ENCODED = {
+    "dense": ("context",),
+    **dict.fromkeys(("content", "profiler", "hybrid", "second-phase"), ("context", "paper")),
+    **dict.fromkeys(("global-no-references", "global"), ("paper",)),
+}
+"""The texts of a query that ENC1 encodes: its time is added, since the lab looks vectors up in a cache."""
 DAVINCI = "davinci"
-DEPTH = 300
-"""How long a retrieved list is; a cited paper further down counts as found up to rank 2000."""
-_TIMED = 12
-"""Queries encoded to measure the time of ENC1."""
+_DEPTHS = (10, 20, 50, 100, 200, 300, 500, 1000)
+"""Numbers of candidates for which the ranks of a reranked list are kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class Bench:
     seed: int
     on_progress: OnProgress
     loaded: dict[str, System] = field(default_factory=dict)
-    """Rivals that were loaded."""
+    """Retrievers that were made or loaded."""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -81,6 +82,7 @@ class Bench:
             "queries": self.queries,
             "seed": self.seed,
             "encoding": asdict(self.encoding),
+            "timed": "one query alone",
         }
 
     @cached_property
@@ -105,6 +107,11 @@ class Bench:
         run = RivalRun(run_folder(self.models, self.experiment.data.name, name)) if self.models else None
         return run if run and run.kept.exists() else None
 
+    def untrained(self, names: Iterable[str]) -> list[str]:
+        """The rivals among these systems and pipelines that have no trained model, each once."""
+        parts = [ENRICHED[part][0] if part in ENRICHED else part for name in names for part in name.split(">")]
+        return [name for name in dict.fromkeys(parts) if name in RIVALS and RIVALS[name].learner and not self.run(name)]
+
     def title(self, name: str) -> str:
         """What tables call a system."""
         if name in ENRICHED:
@@ -113,15 +120,19 @@ class Bench:
         return OURS.get(name) or RETRIEVERS[name].title
 
     def system(self, name: str) -> System:
-        """A retriever, made or loaded."""
+        """A retriever, made or loaded once."""
+        if name not in self.loaded:
+            self.loaded[name] = self._system(name)
+        return self.loaded[name]
+
+    def _system(self, name: str) -> System:
         if name in SYSTEMS:
             return SYSTEMS[name](self.experiment)
         if name in ENRICHED:
             base, settings = ENRICHED[name]
             return Enriched(name, self.system(base), self.experiment, settings)
-        if name not in self.loaded:  # an enriched list needs the same papers' vectors again
-            self.loaded[name] = self._loaded(RETRIEVERS[name])
-        return self.loaded[name]
+        found: System = self._loaded(RETRIEVERS[name])
+        return found
 
     def _loaded(self, rival: Rival[Any, Any]) -> Any:
         run = self.run(rival.name)
@@ -138,8 +149,10 @@ class Bench:
         run = self.run(name)
         if not run:
             return {"system": name}, 0.0
-        digest = hashlib.blake2b(run.kept.read_bytes(), digest_size=8).hexdigest()
-        return {"system": name, "settings": run.settings(), "weights": digest}, run.cpu_minutes()
+        chosen_settings, minutes = run.settings(), run.cpu_minutes()
+        if select := chosen_settings.get("select"):  # Citeomatic's ranker needs a trained NNSelect
+            minutes += RivalRun(Path(select)).cpu_minutes()
+        return {"system": name, "settings": chosen_settings, "weights": _digest(run)}, minutes
 
     def retrieval(self, name: str) -> Row:
         """The row of a retriever."""
@@ -154,26 +167,23 @@ class Bench:
         prepared = (time.process_time() - began) / 60
         task = replace(self.experiment.task, queries=self.asked)
         ranking = search(system, self.experiment.data, task, 10, self.experiment.order, partial(self.on_progress, name))
-        ms = 1000 * ranking.cpu_seconds / len(self.asked)
-        if name in ENCODES:
-            ms += self.encoding_ms
+        ms = retrieval_ms(system, self.experiment, self.asked) + self.encoding_ms(name)
         return Measured.of_ranks(ranking.gold, ms, prepare_minutes=prepared)
 
+    def encoding_ms(self, name: str) -> float:
+        """CPU milliseconds of ENC1 for a query of this system, 0 where it needs none."""
+        return self.encoder_times.of(ENCODED[name]) if name in ENCODED else 0.0
+
     @cached_property
-    def encoding_ms(self) -> float:
-        """CPU milliseconds of ENC1 for a context, and for a title with abstract, one query at a time."""
+    def encoder_times(self) -> EncoderTimes:
+        """The time of ENC1 for this set's texts."""
 
         def measure() -> Measured:
-            papers, contexts = self.encoding.load()
-            data, cpu = self.experiment.data, []
-            for row in self.asked[: _TIMED + 1].tolist():
-                citing, began = int(data.contexts.citing[row]), time.process_time()
-                contexts.encode([data.contexts.texts[row]])
-                papers.encode([papers.paper_text(data.papers.titles[citing], data.papers.abstracts[citing])])
-                cpu.append(time.process_time() - began)
-            return Measured({}, 1000 * float(np.median(cpu[1:])))
+            times = encoder_times(self.experiment, self.encoding, self.asked)
+            return Measured({name: np.array([ms]) for name, ms in asdict(times).items()}, times.context + times.paper)
 
-        return self.store.row("encoding", "ENC1", self.about, 0.0, measure).measured.retrieval_ms
+        values = self.store.row("encoding", "ENC1", self.about, 0.0, measure).measured.values
+        return EncoderTimes(**{name: float(each[0]) for name, each in values.items()})
 
     def whole_list(self, name: str, title: str, papers: int, make: Callable[[], GlobalSystem]) -> Row:
         """The row of a system that is asked for whole reference lists of drafts: P@20, R@20 and MRR."""
@@ -184,7 +194,7 @@ class Bench:
             prepared = (time.process_time() - began) / 60
             every = reference_lists(self.experiment.data, self.experiment.task)
             ranking = rank(system, self.experiment, sampled_lists(every, papers, self.seed))
-            ms = 1000 * ranking.cpu_seconds / len(ranking.lists)
+            ms = whole_list_ms(system, self.experiment, ranking.lists) + self.encoding_ms(name)
             return Measured(ranking.values(), ms, prepare_minutes=prepared)
 
         on, minutes = self.depends(name)
@@ -214,9 +224,10 @@ class Bench:
         title = f"{self.title(retriever)} → {'DAVINCI (ours)' if reranker == DAVINCI else RERANKERS[reranker].title}"
         if retriever == "second-phase" and reranker == DAVINCI:
             about |= {"joined": chosen.JOINED}
-        if run := self.run(reranker):
-            about |= {"reranker settings": run.settings()}
-            about["reranker weights"] = hashlib.blake2b(run.kept.read_bytes(), digest_size=8).hexdigest()
+        if reranker == DAVINCI:
+            about |= {"reranker weights": folder_digest(PACKAGED_MODEL)}
+        elif run := self.run(reranker):
+            about |= {"reranker settings": run.settings(), "reranker weights": _digest(run)}
             minutes += run.cpu_minutes()
         return self.store.row(
             f"reranked-{retriever}-{reranker}",
@@ -227,36 +238,57 @@ class Bench:
         )
 
     def _rerank(self, retriever: str, reranker: str, queries: int, depth: int) -> Measured:
+        lists = self.lists(retriever, queries, depth)
+        scorer = DavinciHeads(PACKAGED_MODEL, self.experiment) if reranker == DAVINCI else self._reranker(reranker)
+        inside = np.flatnonzero(lists.gold_position < depth)  # no reranker can place an absent paper
+        order = np.zeros(lists.papers.shape, np.float32)
         began = time.process_time()
-        asked = self.asked[:queries]
-        lists = candidate_lists(self.system(retriever), self.experiment, asked, depth, self.on_progress)
-        retrieved = time.process_time()
-        order = self.scorer(reranker)(lists)
+        if len(inside):
+            order[inside] = scorer.scores(lists.take(inside))
+        ms = 1000 * (time.process_time() - began) / max(1, len(inside))
         if retriever == "second-phase" and reranker == DAVINCI:  # as the services rank
             order = order + np.float32(chosen.JOINED) * lists.scores
-        # Lists without the cited paper are not scored where the reranker's own loop leaves them out.
-        scored = int((lists.gold_position < depth).sum()) if reranker == DAVINCI else len(asked)
-        ms = 1000 * (time.process_time() - retrieved) / max(1, scored)
         values = {
             f"rank@{cut}": lists.cut(cut).ranks(order[:, :cut]).astype(np.float64)
-            for cut in sorted({10, 20, 50, 100, 200, 300, 500, 1000, depth})
+            for cut in sorted({*_DEPTHS, depth})
             if cut <= depth
         }
-        first = 1000 * (retrieved - began) / len(asked) + (self.encoding_ms if retriever in ENCODES else 0.0)
+        first = self.retrieval(retriever).measured.retrieval_ms
         return Measured({**values, "rank": values[f"rank@{depth}"]}, first, ms)
 
-    def scorer(self, reranker: str) -> Callable[[CandidateLists], np.ndarray]:
-        """DAVINCI as it ships, or a rival, as a function from lists to scores."""
-        if reranker != DAVINCI:
-            loaded: ListReranker = self._loaded(RERANKERS[reranker])
-            return loaded.scores
-        return self._davinci
-
-    def _davinci(self, lists: CandidateLists) -> np.ndarray:
-        from citewell.inference.sessions import Precision, cpu_has_bf16
-
-        folder = ExportedModel(PACKAGED_MODEL)
-        pairs = PairBatches(lists, pair_texts(self.experiment, folder.settings.mentions), folder.tokenizer())
-        encode = exported_encode(folder.path, Precision.BF16 if cpu_has_bf16() else Precision.FP32, 1)
-        found: np.ndarray = score_lists(folder.model(), pairs, encode)["davinci"].logit
+    def _reranker(self, name: str) -> ListReranker:
+        found: ListReranker = self._loaded(RERANKERS[name])
         return found
+
+    def lists(self, retriever: str, queries: int, depth: int) -> CandidateLists:
+        """A retriever's candidates for the first queries."""
+        return candidate_lists(self.system(retriever), self.experiment, self.asked[:queries], depth, self.on_progress)
+
+    def heads(self, run: Path, retriever: str, queries: int, depth: int) -> Row:
+        """Every head of a DAVINCI run on the same candidates: ranks under "rank:HEAD"."""
+
+        def measure() -> Measured:
+            lists = self.lists(retriever, queries, depth)
+            model = DavinciHeads(run, self.experiment)
+            began = time.process_time()
+            order = model.heads(lists)
+            ms = 1000 * (time.process_time() - began) / len(lists)
+            values = {f"rank:{name}": lists.ranks(each).astype(np.float64) for name, each in order.items()}
+            return Measured(values, self.retrieval(retriever).measured.retrieval_ms, ms)
+
+        on, _ = self.depends(retriever)
+        about = {**self.about, **on, "queries": queries, "depth": depth, "run": folder_digest(run)}
+        return self.store.row(f"heads-{retriever}", f"{self.title(retriever)} → heads", about, 0.0, measure)
+
+
+def _digest(run: RivalRun) -> str:
+    return hashlib.blake2b(run.kept.read_bytes(), digest_size=8).hexdigest()
+
+
+def folder_digest(model: Path) -> str:
+    """Names a reranker's weights, settings and tokeniser by their contents."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(model.iterdir()):
+        if file.suffix in (".onnx", ".safetensors", ".json"):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,12 @@ from citewell.lab import pictures
 from citewell.lab.bench_report import environment, markdown_table
 from citewell.lab.breakdowns import breakdowns
 from citewell.lab.metrics import RECALL_CUTOFFS, compare
-from citewell.lab.rivals.measuring import OURS, Bench
+from citewell.lab.reference_lists import global_difference
+from citewell.lab.rivals.measuring import DAVINCI, OURS, Bench
+from citewell.lab.rivals.report import Rows
 from citewell.lab.rivals.rows import Row
 from citewell.lab.rivals.tables import Head, Lines
+from citewell.lab.rivals.timing import TIMED
 
 _PLAIN = ("bm25", "bm25-contexts", "content")
 """Measured by us, but nobody's system of ours."""
@@ -21,28 +24,83 @@ _BROKEN_DOWN = ("in-degree of the gold paper", "age of the gold paper, years")
 _SEED = 2026
 
 
-def page(bench: Bench, retrieved: Mapping[str, Row], tables: Mapping[str, tuple[Head, Lines]], command: str) -> str:
+def page(
+    bench: Bench,
+    rows: Rows,
+    tables: Mapping[str, tuple[Head, Lines]],
+    lacking: Mapping[str, Sequence[str]],
+    command: str,
+) -> str:
     """Everything but the pictures, which `draw` makes."""
     name = bench.experiment.data.name
-    commits = ", ".join(sorted({str(row.about["commit"]) for row in retrieved.values()}))
+    every = (*rows.retrieved.values(), *rows.reranked.values(), *rows.lists.values())
+    commits = ", ".join(sorted({str(row.about["commit"]) for row in every}))
     parts = [
         f"# Rivals on {name}\n",
-        "What the rivals are, and what was assumed: [rivals](rivals.md).\n",
+        "What the rivals are, how long each was trained, and what was assumed: [rivals](rivals.md).\n",
         "## Where a rival wins\n",
-        wins(bench, retrieved),
+        wins(bench, rows.retrieved),
+        *_part("\n## Rerankers on the same candidates\n", same_candidates(bench, rows.reranked)),
+        *_part("\n## Whole reference lists\n", against_global(rows.lists)),
         "\n## How it was measured\n",
-        f"Command: `{command}`; commit {commits}. {environment(('torch', 'numpy', 'scipy', 'bm25s', 'openvino'))}  ",
+        f"Command: `{command}`; commit {commits}. {environment(('torch', 'numpy', 'scipy', 'bm25s', 'openvino'))}\n",
         f"{len(bench.asked):,} queries of the {bench.experiment.task.split} split (sample of seed {bench.seed}), mode "
-        f"`{bench.experiment.task.mode.value}`. Times are CPU milliseconds a query on shared cores, all threads, "
-        "ranking all papers included; the time of ENC1 for one query alone is added where a system needs it, while "
-        "rivals encode 128 queries together. Training is "
-        "CPU minutes of the steps, minings and validations, without reading the data and learning word vectors.\n",
+        f"`{bench.experiment.task.mode.value}`. Times are CPU milliseconds of all threads for one query, the mean "
+        f"of {TIMED} asked one by one, on a shared machine. Retrieval ranks all papers, and holds the time of ENC1 "
+        "where a system needs it; rivals encode their query in it. A reranker's time is that of one list; lists "
+        "without the cited paper are not scored. Training is CPU minutes of steps, minings "
+        "and validations, without reading the data and learning word vectors; DAVINCI's is not "
+        "in that column.\n",
     ]
-    for title, (head, lines) in tables.items():
-        parts += [f"## {title}\n", markdown_table(head, lines), ""]
+    for title in dict.fromkeys((*tables, *lacking)):
+        head, lines = tables.get(title, ((), []))
+        said = lacking.get(title, ())
+        if lines or said:
+            parts += [f"## {title}\n", *([markdown_table(head, lines), ""] * bool(lines))]
+            parts += [f"{line}\n" for line in said]
     parts += ["## Pictures\n"]
     parts += [f"![{what}](rivals-{name}-{stem}.svg)\n" for stem, what in PICTURES.items()]
     return "\n".join(parts) + "\n"
+
+
+def _part(heading: str, text: str) -> list[str]:
+    return [heading, text] if text else []
+
+
+def same_candidates(bench: Bench, rows: Mapping[str, Row]) -> str:
+    """DAVINCI against each other reranker on the same candidates, in points, where both were measured."""
+    lines = []
+    for name, row in rows.items():
+        retriever, _, reranker = name.partition(">")
+        ours = rows.get(f"{retriever}>{DAVINCI}")
+        if reranker == DAVINCI or ours is None:
+            continue
+        ranks, clusters = _ranks(ours), bench.clusters[: len(_ranks(ours))]
+        told = []
+        for metric in ("MRR", "R@10"):
+            found = compare(metric, ranks, _ranks(row), np.random.default_rng(_SEED), clusters)
+            told.append(f"{metric} {found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]")
+        times = f"{ours.measured.rerank_ms:.0f} CPU ms a list against {row.measured.rerank_ms:.0f}"
+        lines.append(f"- **{ours.title}** against **{row.title}** ({len(ranks)} queries): {', '.join(told)}; {times}.")
+    return "\n".join(lines)
+
+
+def against_global(rows: Mapping[str, Row]) -> str:
+    """Our GLOBAL against each other system, in points."""
+    if "global" not in rows:
+        return ""
+    ours, lines = rows["global"], []
+    for name, row in rows.items():
+        if name == "global":
+            continue
+        found = global_difference(ours.measured.values, row.measured.values, _SEED)
+        told = [
+            f"{metric} {one['mean']:+.1f} [{one['low']:+.1f}, {one['high']:+.1f}]"
+            for metric, one in ((metric, found[metric]) for metric in ("F1@20", "MRR"))
+        ]
+        times = f"{ours.measured.retrieval_ms:.1f} CPU ms a draft against {row.measured.retrieval_ms:.1f}"
+        lines.append(f"- **{ours.title}** against **{row.title}**: {', '.join(told)}; {times}.")
+    return "\n".join(lines)
 
 
 PICTURES = {

@@ -112,6 +112,21 @@ DEPTHS_PUBLISHED = {
     "FullTextPeerRead": {50: 55.03, 100: 57.69, 300: 59.68, 1000: 60.20},
 }
 """profiler-davinci, Table 6: MRR of DAVINCI by k."""
+ABLATIONS = "profiler-davinci, Table 4: ablations of DAVINCI"
+ABLATIONS_METRICS = ("MRR", "R@5", "R@10", "R@20", "NDCG@10")
+ABLATIONS_PUBLISHED = {
+    "ACL-200": {"davinci": 50.31, "a1": 48.42, "a2": 48.30, "a3": 49.46, "a4": 45.16},
+    "FullTextPeerRead": {"davinci": 59.68, "a1": 58.08, "a2": 58.20, "a3": 58.49, "a4": 53.58},
+}
+"""MRR of each head."""
+ABLATIONS_TITLES = {
+    "davinci": "DAVINCI",
+    "a1": "A1: no prior",
+    "a2": "A2: raw retrieval score",
+    "a3": "A3: softmax of the list's scores",
+    "a4": "A4: scalar gate",
+    "cross-encoder": "cross-encoder, one linear layer",
+}
 EVIDENCE = {
     "ilciter, Table 4: lexical rankings and conditional ensembling": (OKAPI, PLUS, CONDITIONAL),
     "ilciter, Table 5: embeddings, naive ensembles and conditional ensembling": (
@@ -176,6 +191,20 @@ def by_depth(
     return ("system", *(f"{metric}, k = {depth}" for depth in depths), "published (k)"), lines
 
 
+def ablations_table(row: Row, data_name: str) -> tuple[Head, Lines]:
+    """Every head of one DAVINCI run on the same candidates."""
+    beside = published_set(data_name)
+    lines = []
+    for name, ranks in row.measured.values.items():
+        head = name.removeprefix("rank:")
+        variant = head.partition("+")[0]  # a head may name its loss
+        cells = [f"{100 * float(_per_query(metric, ranks).mean()):.1f}" for metric in ABLATIONS_METRICS]
+        printed = ABLATIONS_PUBLISHED[beside].get(variant)
+        title = head.replace(variant, ABLATIONS_TITLES.get(variant, variant), 1)
+        lines.append([title, *cells, f"{printed:.1f}" if printed else "—"])
+    return ("head", *ABLATIONS_METRICS, f"published, {beside}: MRR"), lines
+
+
 def evidence_tables(row: Row) -> dict[str, tuple[Head, Lines]]:
     """ILCiteR's Tables 4 and 5."""
     head: Head = ("method", *EVIDENCE_METRICS, "published: MRR / R@10")
@@ -191,6 +220,7 @@ def evidence_tables(row: Row) -> dict[str, tuple[Head, Lines]]:
 
 
 WHOLE_LISTS = "citeomatic, Table 2: whole reference lists"
+WHOLE_LISTS_RIVALS = ("nnselect", "citeomatic")
 WHOLE_LISTS_PUBLISHED = {
     "bm25": "11.9 / 42.5, 20.9 / 57.4, 5.8 / 21.8",
     "nnselect": "28.2 / 57.9, 30.9 / 69.9, 10.9 / 22.1",
