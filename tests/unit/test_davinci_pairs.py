@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,6 +61,17 @@ def test_any_pair_fits_the_window(title: str, abstract: str, context: str) -> No
     (query,) = PAIRS.queries([Query(context * 3, title * 3, abstract * 3)])
     (candidate,) = PAIRS.candidates([CandidateText(title * 9, abstract * 9, (context,) * 3)])
     assert pair_length(query, candidate) <= BUDGET.window
+
+
+@pytest.mark.parametrize(
+    ("mentions", "kept"), [((), 18), (("by TARGETCIT",), 15), (("we study TARGETCIT study",) * 2, 8)]
+)
+def test_the_abstract_takes_what_mentions_leave(mentions: tuple[str, ...], kept: int) -> None:
+    filling = PairTokenizer(TOKENIZER, replace(BUDGET, abstract_fills=True))
+    text = CandidateText("topic1 method", "we study " * 20, mentions)
+    (filled,), (usual,) = filling.candidates([text]), PAIRS.candidates([text])
+    said = usual[BUDGET.candidate :].tolist()
+    assert filled.tolist() == ids(f"{text.title} {text.abstract}")[:kept] + said
 
 
 def test_every_mention_keeps_its_marker() -> None:

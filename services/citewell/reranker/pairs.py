@@ -36,6 +36,8 @@ class TokenBudget:
     """T_c and A_c together. A title longer than this is kept whole, and the abstract left out."""
     mentions: int = 0
     """Citing contexts of the candidate (the text-level public profile); they share these tokens evenly."""
+    abstract_fills: bool = False
+    """What mentions leave of their tokens goes to the abstract: of a paper that nobody cites, more of it is read."""
     window: int = 512
     """The encoder's longest input; one half is for the query, the other for the candidate."""
 
@@ -121,16 +123,18 @@ class PairTokenizer:
         """T_c ⊕ A_c of each candidate, then `[SEP]` and each mention; without the outer special tokens."""
         budget = self.budget
         titles = self._heads([text.title for text in texts], budget.candidate_half)
-        abstracts = self._heads([text.abstract for text in texts], budget.candidate)
+        longest = budget.candidate + (budget.mentions if budget.abstract_fills else 0)
+        abstracts = self._heads([text.abstract for text in texts], longest)
         shares = [(mention, budget.mentions // len(text.mentions) - 1) for text in texts for mention in text.mentions]
         said = iter(self._around_marker([text for text, _ in shares], [share for _, share in shares]))
         out = []
         for text, title, abstract in zip(texts, titles, abstracts, strict=True):
-            parts = [title, abstract[: max(0, budget.candidate - len(title))]]
+            mentions: list[Tokens] = []
             for mention in [next(said) for _ in text.mentions]:
                 if len(mention):
-                    parts += [np.array([self._sep], np.int32), mention]
-            out.append(_join(parts)[: budget.candidate_half])
+                    mentions += [np.array([self._sep], np.int32), mention]
+            room = longest - sum(map(len, mentions)) if budget.abstract_fills else budget.candidate
+            out.append(_join([title, abstract[: max(0, room - len(title))], *mentions])[: budget.candidate_half])
         return out
 
     def pack(self, pairs: Sequence[tuple[Tokens, Tokens]], length: int | None = None) -> PairBatch:
