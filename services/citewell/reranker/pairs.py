@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +65,8 @@ class TokenBudget:
         for name, tokens in values.items():
             if name not in self.__dataclass_fields__ or not tokens.isdecimal():
                 raise ValueError(f"{name}={tokens} is no field of a budget with its tokens, such as candidate=20")
-        return replace(self, **{name: int(tokens) for name, tokens in values.items()})
+        changed: dict[str, Any] = {name: int(tokens) for name, tokens in values.items()}
+        return replace(self, **changed)
 
     @property
     def query_half(self) -> int:

@@ -28,7 +28,9 @@ def second_phase(
     sparse_queries: Annotated[int, typer.Option(help="Train queries of a poorer copy of the corpus; 0 = none.")] = 5000,
     validation_queries: Annotated[int, typer.Option(min=1, help="Validation queries to show figures of.")] = 800,
     units: Annotated[int, typer.Option(min=1, max=256, help="Units of the hidden layer.")] = DEFAULT.units,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the queries.")] = DEFAULT.epochs,
+    epochs: Annotated[
+        int, typer.Option(min=0, help="Passes over the queries; 0 = 4, more for few queries.")
+    ] = DEFAULT.epochs,
     trust: Annotated[
         float, typer.Option(min=0, help="Added to the weight of the first phase's score after training.")
     ] = DEFAULT.trust,
@@ -60,7 +62,11 @@ def second_phase(
         first = figures(watched.gold + 1)
         console.print(f"first phase: {_told(first)}")
 
+        passes = 0
+
         def on_epoch(epoch: int, network: Network) -> None:
+            nonlocal passes
+            passes = epoch
             console.print(f"epoch {epoch}: {_told(figures(ranks(network, watched)))}")
 
         settings = Training(units=units, epochs=epochs, trust=trust, seed=seed)
@@ -72,7 +78,7 @@ def second_phase(
             "first phase": first,
             "second phase": figures(ranks(network, watched)),
             "CPU minutes": round((time.process_time() - began) / 60, 1),
-            "epochs": epochs,
+            "epochs": passes,
             "trust": trust,
             "seed": seed,
         }
