@@ -79,7 +79,7 @@ def test_the_page_reports_choices_and_keeps_text_only_with_consent(page: Page, s
     page.on("request", lambda request: sent.append(request.url))
     _ask(page, served, 2)
     page.locator(".item").first.get_by_text("Copy BibTeX").click()
-    expect(page.locator(".item").first).to_contain_text("Copied")
+    expect(page.locator(".item").first).to_contain_text("Copied", timeout=PATIENCE)
     assert not [url for url in sent if "RecordFeedback" in url]
 
     out = tmp_path / "out"

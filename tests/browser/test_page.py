@@ -72,12 +72,25 @@ def test_bibtex_and_citation_are_copied(page: Page, served: Served) -> None:
     _ask(page, _draft(served, 0))
     first = page.locator(".item").first
     first.get_by_text("Copy BibTeX").click(timeout=PATIENCE)
+    expect(first).to_contain_text("Copied", timeout=PATIENCE)
     copied = page.evaluate("navigator.clipboard.readText()")
     title = first.locator("h3").inner_text().split(" ", 1)[1]
     assert copied.startswith("@")
     assert title in copied
     first.get_by_text("Copy \\cite").click()
-    assert page.evaluate("navigator.clipboard.readText()").startswith("\\cite{")
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).startsWith('\\\\cite{')")
+
+
+def test_a_button_pressed_twice_says_again_what_it_copies(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0))
+    button = page.locator(".item").first.locator("button").nth(1)
+    expect(button).to_have_text("Copy BibTeX", timeout=PATIENCE)
+    page.clock.install()  # the page's timers run only when told
+    for _ in range(2):
+        button.click()
+        expect(button).to_have_text("Copied", timeout=PATIENCE)
+    page.clock.fast_forward(60_000)
+    expect(button).to_have_text("Copy BibTeX", timeout=PATIENCE)
 
 
 def test_why_not_this_paper(page: Page, served: Served) -> None:
@@ -106,6 +119,25 @@ def test_why_not_this_paper_by_its_title(page: Page, served: Served) -> None:
     expect(told).to_contain_text(f"{title} is number ", timeout=PATIENCE)
 
 
+def test_an_explanation_that_cannot_be_had_says_why(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0))
+    form = page.locator(".why").first
+    form.locator("input").fill("p1", timeout=PATIENCE)
+    page.route("**/Explain", lambda route: route.abort())
+    form.get_by_text("Explain").click()
+    expect(form.locator("[role=status]")).to_contain_text("cannot be reached", timeout=PATIENCE)
+
+
+def test_what_was_known_needs_a_date(page: Page, served: Served) -> None:
+    page.click("summary")
+    page.check("#known")
+    _ask(page, _draft(served, 0))
+    expect(page.locator("#status")).to_contain_text("needs a date", timeout=PATIENCE)
+    page.fill("#before", "2015-01-01")
+    _ask(page, _draft(served, 0))
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
+
+
 def test_the_keyboard_goes_from_paper_to_paper(page: Page, served: Served) -> None:
     _ask(page, _draft(served, 0))
     expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
@@ -115,7 +147,7 @@ def test_the_keyboard_goes_from_paper_to_paper(page: Page, served: Served) -> No
         expect(papers.nth(number)).to_be_focused()
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    expect(page.locator(".item").first).to_contain_text("Copied")
+    expect(page.locator(".item").first).to_contain_text("Copied", timeout=PATIENCE)
     assert page.evaluate("navigator.clipboard.readText()").startswith("\\cite{")
 
 
@@ -123,7 +155,7 @@ def test_escape_stops(page: Page, served: Served) -> None:
     _ask(page, "\n\n".join([_draft(served, 0)] * 100))
     expect(page.locator(".place").first).to_be_visible(timeout=PATIENCE)
     page.keyboard.press("Escape")
-    expect(page.locator("#status")).to_contain_text("Stopped; ")
+    expect(page.locator("#status")).to_contain_text("Stopped; ", timeout=PATIENCE)
     expect(page.locator("#stop")).to_be_hidden()
 
 

@@ -126,7 +126,6 @@ function readable(letters) {
 function parts(told, words) {
   if (!told) return null;
   const shares = PARTS.map(([name, label]) => [name, label, Math.max(0, told[name] || 0)]).filter((part) => part[2] >= 0.005);
-  const percent = (share) => `${Math.round(100 * share)} %`;
   const text = shares.map(([, label, share]) => `${label} ${percent(share)}`).join(", ");
   const bar = make("div", { class: "parts", role: "img", "aria-label": `Score: ${text}` });
   for (const [name, , share] of shares) {
@@ -277,12 +276,12 @@ class Choices {
 
 async function copy(event, text) {
   const button = event.currentTarget;
-  const label = button.textContent;
+  const label = (button.dataset.label ||= button.textContent);
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
     button.textContent = "The browser does not allow copying";
   }
-  setTimeout(() => (button.textContent = label), 1500);
+  setTimeout(() => (button.textContent = label), 4000);
 }

@@ -11,6 +11,7 @@ function options() {
   const filter = {};
   const [year, month, day] = ($("before").value || "0-0-0").split("-").map(Number);
   if (year) filter.publishedBefore = { year, month, day };
+  else if ($("known").checked) throw new Error("“Rank by what was known on that date” needs a date under “Published before”");
   if ($("from").value) filter.yearFrom = Number($("from").value);
   if ($("to").value) filter.yearTo = Number($("to").value);
   const venues = $("venues").value.split(";").map((name) => name.trim()).filter(Boolean);
@@ -19,7 +20,7 @@ function options() {
     topK: Number($("top").value) || 5,
     filter,
     rerank: $("rerank").checked,
-    asOf: $("known").checked && year ? "AS_OF_KNOWLEDGE" : "AS_OF_FILTER",
+    asOf: $("known").checked ? "AS_OF_KNOWLEDGE" : "AS_OF_FILTER",
     view: "PAPER_VIEW_FULL",
   };
 }
@@ -72,8 +73,7 @@ async function ask(event) {
     if (mine !== running) return;
     const stopped = error.name === "AbortError";
     if (error.code === "unauthenticated") wantToken();
-    const gone = error instanceof TypeError ? "the service cannot be reached; is it running?" : error.message;
-    say(stopped ? `Stopped; ${answered} of ${places} places answered` : `That did not work: ${gone}`, !stopped);
+    say(stopped ? `Stopped; ${answered} of ${places} places answered` : `That did not work: ${error.message}`, !stopped);
   } finally {
     if (mine === running) $("stop").hidden = true;
   }

@@ -1,6 +1,7 @@
 // Calls the recommender over Connect's JSON.
 
 const SERVICE = "citewell.recommender.v1.RecommenderService";
+const BROKEN = "the connection broke off before the last answer";
 let token = "";
 
 /** What the service said instead of an answer; `code` is Connect's, such as "not_found". */
@@ -16,6 +17,13 @@ export function useToken(given) {
   token = given.trim();
 }
 
+/** Turns a failed fetch, which every browser words differently, into a ServiceError. Other errors pass. */
+const failedAs = (message) => (error) => {
+  throw error instanceof TypeError ? new ServiceError({ message }) : error;
+};
+const unreachable = failedAs("the service cannot be reached; is it running?");
+const broken = failedAs(BROKEN);
+
 function headers(type, milliseconds) {
   const authorization = token ? { authorization: `Bearer ${token}` } : {};
   return { "content-type": type, "connect-timeout-ms": String(milliseconds), ...authorization };
@@ -27,10 +35,10 @@ export async function call(method, request) {
     method: "POST",
     headers: headers("application/json", 60_000),
     body: JSON.stringify(request),
-  });
-  const told = await response.json().catch(() => ({}));
-  if (!response.ok) throw new ServiceError(told, response.status);
-  return told;
+  }).catch(unreachable);
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new ServiceError(answer, response.status);
+  return answer;
 }
 
 /** Each answer of a streaming method, as it arrives. */
@@ -44,13 +52,13 @@ export async function* stream(method, request, signal) {
     headers: { ...headers("application/connect+json", 600_000), "connect-protocol-version": "1" },
     body: framed,
     signal,
-  });
+  }).catch(unreachable);
   if (!response.ok) throw new ServiceError(await response.json().catch(() => ({})), response.status);
   const reader = response.body.getReader();
   let held = new Uint8Array(0);
   for (;;) {
-    const { done, value } = await reader.read();
-    if (done) throw new Error("the connection broke off before the last answer");
+    const { done, value } = await reader.read().catch(broken);
+    if (done) throw new ServiceError({ message: BROKEN });
     const joined = new Uint8Array(held.length + value.length);
     joined.set(held);
     joined.set(value, held.length);
