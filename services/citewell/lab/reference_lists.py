@@ -92,21 +92,19 @@ def rank(
     lists: ReferenceLists,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     depth: int = DEPTH,
-    *,
-    block: int = BLOCK,
 ) -> GlobalRanking:
     """The verified ranking of every query paper."""
     data, task = experiment.data, replace(experiment.task, queries=lists.queries)
     verify_task(data, task)
     papers = np.full((len(lists), depth), -1, np.int32)
     began = time.process_time()
-    for start in range(0, len(lists), block):
-        asked = slice(start, start + block)
+    for start in range(0, len(lists), BLOCK):
+        asked = slice(start, start + BLOCK)
         eligible = task.eligible(data, lists.queries[asked])
         for row, (scores, allowed) in enumerate(zip(system.scores(lists.papers[asked]), eligible, strict=True), start):
             best = experiment.order.top(np.where(allowed, scores, -np.inf), depth)
             papers[row, : len(best)] = best
-        on_progress(min(start + block, len(lists)), len(lists))
+        on_progress(min(start + BLOCK, len(lists)), len(lists))
     seconds = time.process_time() - began
     verify_rankings(data, task, papers)
     return GlobalRanking(lists, papers, seconds)

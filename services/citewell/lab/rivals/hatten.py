@@ -12,13 +12,12 @@ from torch import Tensor
 from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Rows
 from citewell.lab.experiment import Experiment, OnProgress
-from citewell.lab.metrics import means
 from citewell.lab.rivals.hatten_model import HAttenEncoder
 from citewell.lab.rivals.hatten_texts import HAttenTexts, encoded, words_of
 from citewell.lab.rivals.optimisers import Optimisers
 from citewell.lab.rivals.rival import Rival, State
+from citewell.lab.rivals.validation import ValidationPool
 from citewell.lab.rivals.word_vectors import PAD, Words
-from citewell.lab.sampling import sampled
 from citewell.lab.systems import System
 from citewell.profiler.profiles import Vectors
 
@@ -83,7 +82,11 @@ class HAttenLearner:
         self._optimisers = Optimisers(
             torch.optim.Adam(self.model.parameters(), lr=settings.rate, betas=(0.9, 0.999), weight_decay=settings.decay)
         )
-        self._train, self._validation = experiment.of_split("train"), experiment.of_split("validation")
+        self._train = experiment.of_split("train")
+        watched = experiment.of_split("validation").task
+        self._pool = ValidationPool(
+            experiment.data, watched, settings.validation_queries, settings.validation_papers, settings.seed
+        )
         self._texts = HAttenTexts(experiment.data, self._words, settings)
         self._answers = Brackets(experiment.data).answers
         self._candidates = np.flatnonzero(self._train.task.candidates)
@@ -166,17 +169,8 @@ class HAttenLearner:
                 self._mined[row, : len(best)] = pool[best]
 
     def validate(self) -> float:
-        settings, task, data = self._settings, self._validation.task, self._validation.data
-        queries = sampled(task.queries, settings.validation_queries, settings.seed)
-        drawn = sampled(np.flatnonzero(task.candidates), settings.validation_papers, settings.seed)
-        pool = np.union1d(drawn, data.contexts.cited[queries])
-        scores = encoded(self.model, self._texts, queries, queries=True)
-        scores = scores @ encoded(self.model, self._texts, pool, queries=False).T
-        ranks = np.zeros(len(queries), np.int64)
-        for row, eligible in enumerate(task.eligible(data, queries)):
-            gold = int(np.searchsorted(pool, data.contexts.cited[queries[row]]))
-            ranks[row] = 1 + int(np.count_nonzero(eligible[pool] & (scores[row] > scores[row, gold])))
-        return means(ranks, ["MRR"])["MRR"]
+        asked = encoded(self.model, self._texts, self._pool.queries, queries=True)
+        return self._pool.mrr(asked @ encoded(self.model, self._texts, self._pool.papers, queries=False).T)
 
     def weights(self) -> State:
         # Copies: the tensors of a checkpoint must not change while training goes on.

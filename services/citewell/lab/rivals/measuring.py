@@ -82,7 +82,7 @@ class Bench:
             "queries": self.queries,
             "seed": self.seed,
             "encoding": asdict(self.encoding),
-            "timed": "one query alone",
+            "timed": "one query alone, median",
         }
 
     @cached_property

@@ -45,7 +45,7 @@ def page(
         "\n## How it was measured\n",
         f"Command: `{command}`; commit {commits}. {environment(('torch', 'numpy', 'scipy', 'bm25s', 'openvino'))}\n",
         f"{len(bench.asked):,} queries of the {bench.experiment.task.split} split (sample of seed {bench.seed}), mode "
-        f"`{bench.experiment.task.mode.value}`. Times are CPU milliseconds of all threads for one query, the mean "
+        f"`{bench.experiment.task.mode.value}`. Times are CPU milliseconds of all threads for one query, the median "
         f"of {TIMED} asked one by one, on a shared machine. Retrieval ranks all papers, and holds the time of ENC1 "
         "where a system needs it; rivals encode their query in it. A reranker's time is that of one list; lists "
         "without the cited paper are not scored. Training is CPU minutes of steps, minings "

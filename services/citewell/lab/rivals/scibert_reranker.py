@@ -24,10 +24,10 @@ from citewell.lab.davinci.retrieve import candidate_lists
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.metrics import means
 from citewell.lab.rivals.optimisers import Optimisers
+from citewell.lab.rivals.query_texts import nearest_words
 from citewell.lab.rivals.rival import ListReranker, Rival, State
 from citewell.lab.sampling import sampled
 from citewell.lab.systems_by_name import SYSTEMS
-from citewell.scholarly.contexts import TARGET
 
 _PAIRS = 32
 """Pairs of one forward pass when scoring."""
@@ -97,11 +97,9 @@ class Pairs:
 
     def query(self, row: int) -> str:
         """T ⊕ A ⊕ S of a context."""
-        contexts, words = self._data.contexts, self._settings.context_words
-        said = contexts.texts[row].split()
-        place = next((at for at, word in enumerate(said) if TARGET in word), 0)
-        start = max(0, min(place - words // 2, len(said) - words))
-        return f"{self.paper(int(contexts.citing[row]))} {' '.join(said[start : start + words])}"
+        contexts = self._data.contexts
+        said = nearest_words(contexts.texts[row], self._settings.context_words)
+        return f"{self.paper(int(contexts.citing[row]))} {said}"
 
     def paper(self, row: int) -> str:
         """T ⊕ A of a paper."""

@@ -14,6 +14,7 @@ from citewell.lab.reference_lists import ReferenceLists, rank
 from citewell.lab.retrieval import search
 from citewell.lab.rivals.rival import GlobalSystem
 from citewell.lab.systems import System
+from citewell.profiler.encoder import GraphEncoder
 
 TIMED = 30
 """Queries that are asked one at a time to measure a system's time."""
@@ -33,13 +34,13 @@ class EncoderTimes:
         return sum({"context": self.context, "paper": self.paper}[part] for part in parts)
 
 
-def mean_ms(ask: Callable[[int], object], queries: Sequence[int]) -> float:
-    """The mean CPU milliseconds of all threads of one call. The first query is asked once before, to warm up."""
+def median_ms(ask: Callable[[int], float], queries: Sequence[int]) -> float:
+    """The median of the CPU milliseconds, of all threads, that `ask` tells for each query.
+
+    The first query is asked once before, to warm up. The median ignores queries that other work on the machine slowed.
+    """
     ask(queries[0])
-    began = time.process_time()
-    for query in queries:
-        ask(query)
-    return 1000 * (time.process_time() - began) / len(queries)
+    return float(np.median([ask(query) for query in queries]))
 
 
 def encoder_times(experiment: Experiment, encoding: Encoding, queries: Rows) -> EncoderTimes:
@@ -49,27 +50,31 @@ def encoder_times(experiment: Experiment, encoding: Encoding, queries: Rows) -> 
     titles, abstracts = data.papers.titles, data.papers.abstracts
     asked = queries[:TIMED].tolist()
 
-    def paper(query: int) -> None:
-        row = int(data.contexts.citing[query])
-        of_papers.encode([of_papers.paper_text(titles[row], abstracts[row])])
+    def ms(encoder: GraphEncoder, text: str) -> float:
+        began = time.process_time()
+        encoder.encode([text])
+        return 1000 * (time.process_time() - began)
 
-    context_ms = mean_ms(lambda query: of_contexts.encode([data.contexts.texts[query]]), asked)
-    return EncoderTimes(context_ms, mean_ms(paper, asked))
+    def paper(query: int) -> float:
+        row = int(data.contexts.citing[query])
+        return ms(of_papers, of_papers.paper_text(titles[row], abstracts[row]))
+
+    context_ms = median_ms(lambda query: ms(of_contexts, data.contexts.texts[query]), asked)
+    return EncoderTimes(context_ms, median_ms(paper, asked))
 
 
 def retrieval_ms(system: System, experiment: Experiment, queries: Rows) -> float:
     """The time of scoring and ranking all papers for a query; the protocol's checks are not counted."""
 
-    def asked(some: Rows) -> float:
-        task = replace(experiment.task, queries=some)
-        return search(system, experiment.data, task, _DEPTH, experiment.order, block=1).cpu_seconds
+    def ask(query: int) -> float:
+        task = replace(experiment.task, queries=np.array([query]))
+        return 1000 * search(system, experiment.data, task, _DEPTH, experiment.order, block=1).cpu_seconds
 
-    asked(queries[:1])  # to warm up
-    return 1000 * asked(queries[:TIMED]) / len(queries[:TIMED])
+    return median_ms(ask, queries[:TIMED].tolist())
 
 
 def whole_list_ms(system: GlobalSystem, experiment: Experiment, lists: ReferenceLists) -> float:
     """The time of answering a draft with a whole reference list."""
-    some = np.arange(min(TIMED, len(lists)))
-    rank(system, experiment, lists[some[:1]], block=1)  # to warm up
-    return 1000 * rank(system, experiment, lists[some], block=1).cpu_seconds / len(some)
+    return median_ms(
+        lambda at: 1000 * rank(system, experiment, lists[np.array([at])]).cpu_seconds, range(min(TIMED, len(lists)))
+    )
