@@ -98,12 +98,13 @@ def test_a_graph_that_is_too_small_for_the_bands_is_told(experiment: Experiment)
         graph.triplets(0, Bands(), np.random.default_rng(1))
 
 
-def test_citations_of_evaluated_papers_shape_no_neighbourhood(experiment: Experiment) -> None:
-    data = experiment.data
-    graph = CitationNeighbours(data, experiment.known, 8, 1)
-    train = np.isin(data.contexts.citing, data.split_papers["train"])
-    linked = np.union1d(data.contexts.citing[train], data.contexts.cited[train])
-    assert np.isin(graph.papers, linked).all()
+def test_a_train_paper_that_cites_an_evaluated_one_brings_it_into_no_triplet(experiment: Experiment) -> None:
+    data, known = experiment.data, experiment.known
+    planted = known.cited.copy()
+    planted[:4] = np.repeat(data.split_papers["validation"][:2], 2)
+    graph = CitationNeighbours(data, replace(known, cited=planted), 8, 1)
+    assert not np.isin(graph.papers, data.split_papers["validation"]).any()
+    assert len(graph.papers) > 20
 
 
 def test_gradients_flow_to_every_parameter(experiment: Experiment, settings: ScinclSettings) -> None:
