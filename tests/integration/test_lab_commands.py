@@ -22,6 +22,7 @@ from citewell.lab.protocol import Mode
 from citewell.lab.report import report
 from citewell.lab.repro import compare, repro
 from citewell.lab.systems_by_name import SYSTEMS
+from citewell.reranker.settings import PACKAGED_MODEL
 from tests.lab_sets import invented, write_lines
 
 
@@ -61,13 +62,14 @@ def test_evaluate_prints_for_eighty_columns_and_for_programs(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     arguments = ["run", str(data), "--mode", "inductive", "--split", "test", "--cache", str(cache)]
-    asked = [*arguments, "--system", "profiler", "--system", "bm25-contexts"]
+    names = ("profiler", "bm25-contexts", "lexical-profile")
+    asked = [*arguments, *(part for name in names for part in ("--system", name))]
     printed = {
         output: CliRunner().invoke(app, [*asked, "-o", output]).stdout for output in ("text", "markdown", "csv", "json")
     }
     assert max(map(len, printed["text"].splitlines())) <= 80
     assert "…" not in printed["text"]
-    for name in ("MRR", "NDCG@10", "R@10, bracket", "MRR − profiler", "bm25-contexts"):
+    for name in ("MRR", "NDCG@10", "R@10, bracket", "MRR − profiler", *names):
         assert name in printed["text"]
         assert name in printed["markdown"]
     figures = json.loads(printed["json"])["systems"]["profiler"]["MRR"]
@@ -80,6 +82,27 @@ def test_evaluate_prints_for_eighty_columns_and_for_programs(
         {name: figures[name] for name in ("mean", "low", "high")}
     )
     assert f"{figures['mean']:.1f} [" in printed["markdown"]
+
+
+def test_a_rerankers_figures_are_printed_for_eighty_columns_and_for_programs(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ["rerank", str(PACKAGED_MODEL), str(data), "--mode", "inductive", "--cache", str(cache), "--queries", "3"]
+    asked += ["--depth", "10", "--threads", "1"]
+    printed = {
+        output: CliRunner().invoke(app, [*asked, "-o", output]).stdout for output in ("text", "markdown", "csv", "json")
+    }
+    assert max(map(len, printed["text"].splitlines())) <= 80
+    figures = [line.split() for line in printed["text"].splitlines() if "±" in line]
+    assert len(figures) == 4, "two systems in two tables, each in one line"
+    assert all(len([cell for cell in line if cell.startswith("±")]) == 5 for line in figures)
+    assert "| davinci |" in printed["markdown"]
+    rows = list(csv.DictReader(io.StringIO(printed["csv"])))
+    found = {tuple(row[name] for name in ("system", "answer", "metric")): float(row["mean"]) for row in rows}
+    assert len(found) == len(rows) == 20
+    for row in json.loads(printed["json"]):
+        assert found[row["system"], row["answer"], row["metric"]] == pytest.approx(row["mean"])
 
 
 def test_a_leak_ends_the_command_without_figures(tmp_path: Path, cache: Path) -> None:

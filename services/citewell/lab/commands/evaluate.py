@@ -29,8 +29,9 @@ from citewell.lab.commands.options import (
 )
 from citewell.lab.commands.rerank import rerank
 from citewell.lab.commands.served import served, served_search
-from citewell.lab.commands.tables import Output, TheOutput, console, interval, print_csv, print_json, print_rows
+from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json, print_rows
 from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare, source_of
+from citewell.lab.intervals import interval
 from citewell.lab.metrics import METRICS, compare, estimate, means
 from citewell.lab.protocol import counts
 from citewell.lab.retrieval import Ranking, search

@@ -19,9 +19,10 @@ from citewell.lab.commands.options import (
     failing_clearly,
     progress,
 )
-from citewell.lab.commands.tables import Output, TheOutput, console, interval, print_csv, print_json, print_rows
+from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json, print_rows
 from citewell.lab.experiment import Encoding, Experiment, prepare
 from citewell.lab.global_systems import OURS, made_system
+from citewell.lab.intervals import interval
 from citewell.lab.reference_lists import (
     GlobalRanking,
     ReferenceLists,

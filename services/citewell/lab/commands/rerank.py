@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markdown import Markdown
 
 from citewell.lab import chosen
 from citewell.lab.commands.options import QueryMapFile, progress
+from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json
 from citewell.lab.protocol import Mode
 from citewell.reranker.pairs import TokenBudget
 
@@ -50,6 +50,7 @@ def rerank(
     ] = "",
     query_map: QueryMapFile = "",
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
+    output: TheOutput = Output.TEXT,
     keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,
     against: Annotated[
         Path | None, typer.Option(help="Ranks another run kept: compare with them.", exists=True)
@@ -67,7 +68,7 @@ def rerank(
     from citewell.lab.davinci.scoring import exported_encode, joined, score_cached, served_encode, torch_encode
     from citewell.lab.experiment import Encoding, prepare
 
-    folder, console = starting_point(run), Console()
+    folder = starting_point(run)
     settings, model = folder.settings, folder.model()
     tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
     with progress() as on_progress:
@@ -95,12 +96,23 @@ def rerank(
         name = f"{heads[0]} + {weight:g} · second phase"
         scores, heads = {name: joined(scores[heads[0]], lists, weight), **scores}, (name, *heads)
     reranked = evaluation.Reranked(experiment.data, lists, scores)
-    text = evaluation.report(reranked, heads)
+    compared = ""
     if against:
         other = evaluation.KeptRanks.load(against)
-        text += "\n" + evaluation.against(reranked, heads[0], other, against.stem) + "\n"
+        compared = "\n" + evaluation.against(reranked, heads[0], other, against.stem) + "\n"
     if keep:
         evaluation.KeptRanks.of(reranked, heads[0]).save(keep)
-    console.print(Markdown(text))
+    whole = evaluation.report(reranked, heads) + compared
+    if output is Output.TEXT:
+        console(output).print(Markdown(evaluation.report(reranked, heads, short=True) + compared))
+    elif output is Output.MARKDOWN:
+        print(whole)
+    else:
+        names = [evaluation.RETRIEVAL, *heads]
+        figures = [
+            *evaluation.estimates(reranked, names),
+            *evaluation.estimates(reranked, names, bracket=True),
+        ]
+        (print_csv if output is Output.CSV else print_json)(figures)
     if out:
-        out.write_text(text, encoding="utf-8")
+        out.write_text(whole, encoding="utf-8")

@@ -30,8 +30,9 @@ from citewell.lab.commands.options import (
     failing_clearly,
     progress,
 )
-from citewell.lab.commands.tables import Output, interval, print_rows
+from citewell.lab.commands.tables import Output, print_rows
 from citewell.lab.experiment import Encoding, Experiment, prepare
+from citewell.lab.intervals import interval
 from citewell.lab.metrics import estimate
 from citewell.lab.sampling import sampled
 from citewell.lab.served import compare_with_index

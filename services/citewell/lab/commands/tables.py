@@ -27,8 +27,6 @@ class Output(StrEnum):
 
 
 TheOutput = Annotated[Output, typer.Option("--output", "-o", help="How the figures are printed.")]
-Figure = Mapping[str, float]
-"""A mean with its interval: mean, low, high."""
 
 
 def console(output: Output) -> Console:
@@ -36,21 +34,12 @@ def console(output: Output) -> Console:
     return Console(highlight=False, stderr=output is not Output.TEXT)
 
 
-def interval(figure: Figure, digits: int = 1, *, signed: bool = False, short: bool = False) -> str:
-    """31.1 [29.4, 32.8]; short: 31.1 ±1.7, where the wider half of the interval is shown."""
-    sign = "+" if signed else ""
-    if short:
-        half = max(figure["high"] - figure["mean"], figure["mean"] - figure["low"])
-        return f"{figure['mean']:{sign}.{digits}f} ±{half:.{digits}f}"
-    return f"{figure['mean']:{sign}.{digits}f} [{figure['low']:{sign}.{digits}f}, {figure['high']:{sign}.{digits}f}]"
-
-
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], output: Output) -> None:
     """A table for people or as Markdown."""
     if output is Output.MARKDOWN:
         print(markdown_table(header, list(rows)))
         return
-    table = Table(box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
     for number, name in enumerate(header):
         table.add_column(name, justify="right" if number else "left", no_wrap=bool(number), overflow="fold")
     for row in rows:

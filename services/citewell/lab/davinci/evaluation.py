@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.model import Variant
 from citewell.lab.davinci.priors import DECAY
 from citewell.lab.davinci.scoring import HeadScores
+from citewell.lab.intervals import interval
 
 RETRIEVAL = "retrieval order"
 COLUMNS = ("MRR", "R@5", "R@10", "R@20", "NDCG@10")
@@ -52,17 +54,25 @@ class Reranked:
         return lists.ranks(None if name == RETRIEVAL else self.scores[name].logit[:, : lists.depth], right)
 
 
-def figures(reranked: Reranked, names: Sequence[str], *, bracket: bool = False) -> str:
-    """Table 3 and 4: every system's figures with 95 % intervals; with `bracket`, of the first right answer."""
+def estimates(reranked: Reranked, names: Sequence[str], *, bracket: bool = False) -> list[dict[str, Any]]:
+    """Every system's figures with 95 % intervals; with `bracket`, of the first right answer."""
     rows = []
     for name in names:
         ranks = reranked.ranks(name, bracket=bracket)
-        cells = []
         for metric in COLUMNS:
             found = metrics.estimate(metric, ranks, np.random.default_rng(_SEED), reranked.clusters)
-            cells.append(f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]")
-        rows.append([name, *cells])
-    return table(["system, first of the bracket" if bracket else "system", *COLUMNS], rows)
+            figure = {"mean": found.mean, "low": found.low, "high": found.high, "queries": len(reranked.lists)}
+            rows.append({"system": name, "answer": "bracket" if bracket else "cited", "metric": metric, **figure})
+    return rows
+
+
+def figures(reranked: Reranked, names: Sequence[str], *, bracket: bool = False, short: bool = False) -> str:
+    """Table 3 and 4: the estimates; `short` writes an interval as ±, which a terminal of 80 columns holds."""
+    cells: dict[str, list[str]] = {name: [] for name in names}
+    for found in estimates(reranked, names, bracket=bracket):
+        cells[found["system"]].append(interval(found, 2 - short, short=short))
+    head = ["system, first of the bracket" if bracket else "system", *COLUMNS]
+    return table(head, [[name, *of_name] for name, of_name in cells.items()])
 
 
 def differences(reranked: Reranked, name: str, others: Sequence[str], metric: str = "MRR") -> str:
@@ -189,15 +199,15 @@ def example_row(reranked: Reranked, name: str, top: int = 10) -> int | None:
     return int(np.argmax(lifted)) if lifted.any() else None
 
 
-def report(reranked: Reranked, heads: Sequence[str]) -> str:
-    """All tables of one sample; the first head is the model, the others its rivals."""
+def report(reranked: Reranked, heads: Sequence[str], *, short: bool = False) -> str:
+    """All tables of one sample; the first head is the model, the others its rivals. `short` is for a terminal."""
     lists = reranked.lists
     names = [RETRIEVAL, *heads]
     sweep = [depth for depth in (10, 20, 50, 100, 300, 1000) if depth <= lists.depth]
     parts = [
         f"{len(lists)} queries of {len(np.unique(reranked.clusters))} citing papers, k = {lists.depth}",
-        figures(reranked, names),
-        figures(reranked, names, bracket=True),
+        figures(reranked, names, short=short),
+        figures(reranked, names, bracket=True, short=short),
         differences(reranked, heads[0], [name for name in names if name != heads[0]]),
         depths(reranked, names, sweep),
         gates(reranked, heads[0]),
