@@ -30,14 +30,14 @@ def _of_the_lab(help: str) -> Entry:
 
 
 COMMANDS = {
-    "up": Entry("Start the five services on this machine and watch over them."),
+    "up": Entry("Start the five services and the page for writers on this machine, and watch over them."),
     "down": Entry("Stop the services that `up` started."),
     "status": Entry("Show which services serve, where, and what they hold."),
     "demo": Entry("Show the whole system at work on an invented corpus, and stop everything again."),
     "recommend": Entry("Recommend what to cite at a marked place, and say why."),
     "explain": Entry("Explain why one paper stands where it stands for a query."),
     "manuscript": Entry("Show what to cite at each open place of a draft, and write it into a copy."),
-    "lsp": Entry("Completes citations in editors (Language Server Protocol).", extra="editor"),
+    "lsp": Entry("Complete citations in editors (Language Server Protocol).", extra="editor"),
     "publish": Entry("Publish papers or retractions, one JSON object per line."),
     "load": Entry("Load a corpus of papers and citation contexts from files."),
     "bulk": Entry("Build a ledger of a large corpus with Spark; `load --bulk` loads it."),

@@ -15,7 +15,7 @@ import pytest
 from psycopg import sql
 
 from citewell.commands.stack import Stack, StackError, choose_ports
-from citewell.profiler.ledger.database import Database, known_revisions
+from citewell.profiler.ledger.database import Database, known_revisions, without_password
 from tests.servers.postgres import PostgresServer
 from tests.tiny_models import write_tiny_encoder
 
@@ -63,12 +63,13 @@ def profiler(ledger: dict[str, str], tmp_path: Path) -> Iterator[Stack]:
 
 def test_the_owner_migrates_and_a_role_without_ddl_serves(ledger: dict[str, str], profiler: Stack) -> None:
     done = migrate(ledger["ledger_owner"], "--grant-to", "ledger_app")
+    shown = without_password(ledger["ledger_owner"])
     assert (done.returncode, done.stdout.strip()) == (
         0,
-        f"the ledger went from schema none to schema {NEWEST}; granted to ledger_app",
+        f"the ledger {shown} went from schema none to schema {NEWEST}; granted to ledger_app",
     ), done.stderr
     again = migrate(ledger["ledger_owner"])
-    assert again.stdout.strip() == f"the ledger has schema {NEWEST}"
+    assert again.stdout.strip() == f"the ledger {shown} has schema {NEWEST}"
 
     with psycopg.connect(ledger["ledger_app"]) as app, pytest.raises(psycopg.errors.InsufficientPrivilege):
         app.execute("CREATE TABLE public.other (x int)")

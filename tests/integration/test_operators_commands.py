@@ -150,6 +150,14 @@ def test_a_command_says_where_nobody_answers_and_what_starts_the_services() -> N
     assert "citewell up" in told.stderr
 
 
+def test_a_folder_or_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = citewell("load", str(tmp_path / "lost"))
+    assert (done.returncode, done.stderr) == (2, f"citewell: FOLDER is '{tmp_path}/lost', which is no folder\n")
+    setting = "CITEWELL_INGESTION__LOG__KAFKA__BOOTSTRAP_SERVERS"
+    done = citewell("topics", "check", settings={setting: "127.0.0.1:1"})
+    assert (done.returncode, done.stderr) == (1, f"citewell: no broker answers at 127.0.0.1:1 ({setting})\n")
+
+
 def test_an_event_id_makes_a_repetition_the_same_event(ingestion: list[str]) -> None:
     event = json.dumps({"event_id": "mine", **json.loads(line("once"))})
     first, second = (citewell("publish", *ingestion, stdin=event).stdout.split()[0] for _ in range(2))

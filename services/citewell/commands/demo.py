@@ -52,7 +52,7 @@ class Question:
 
 def demo(
     papers: Annotated[int, typer.Option(min=200, help="How many papers to invent.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Which world.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed and number invent the same corpus.")] = 7,
 ) -> None:
     """Starts everything in a temporary folder, loads an invented corpus, asks, publishes, asks again, stops all."""
     started = time.monotonic()

@@ -38,7 +38,7 @@ _PAGE_SECONDS = 120.0
 
 @app.callback(invoke_without_command=True)
 def environment(context: typer.Context, data: DataOption = DEFAULT_DATA) -> None:
-    """Prints what is missing for the five services; ends with code 1 if anything is."""
+    """Prints what is missing for the services. Exit code 1: something is."""
     if context.invoked_subcommand is not None:
         return
     problems = 0
@@ -69,11 +69,11 @@ def _existing(path: Path) -> Path:
 def profiles(
     target: Target,
     sample: Annotated[int, typer.Option(min=0, help="How many papers to check; 0 = all.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Which sample.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed chooses the same sample.")] = 0,
     repair: Annotated[bool, typer.Option("--repair", help="Repair the faults that are found.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Recomputes profiles from the ledger's citations and compares sums and index; ends with code 1 on a fault left."""
+    """Recomputes profiles from the ledger's citations, and compares sums and index. Exit code 1: faults are left."""
     request = messages.CheckProfilesRequest(sample=sample, seed=seed, repair=repair, page_size=_PAGE)
 
     async def call() -> messages.CheckProfilesResponse:

@@ -21,9 +21,7 @@ _FOLLOWED = ", ".join(name for name in FORMATS if name != _IN_PIECES)
 @calls_services(timeout=LOAD_SECONDS)
 def follow(
     target: Target,
-    source: Annotated[
-        str, typer.Argument(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}, but not {_IN_PIECES}.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {_FOLLOWED}.")],
     folder: Annotated[Path, typer.Argument(help="Where files come in, at any depth.")],
     every: Annotated[float, typer.Option(help="Seconds between looks at the folder.", min=0.1)] = 5.0,
     settle: Annotated[float, typer.Option(help="A file is complete when unchanged for so many seconds.", min=0)] = 2.0,

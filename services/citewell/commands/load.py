@@ -133,12 +133,14 @@ def load(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="[FORMAT] FOLDER", help=f"The format of FOLDER, one of {', '.join(FORMATS)}; or FOLDER."
+            metavar="FOLDER|FORMAT",
+            help="A folder with papers and contexts as .jsonl, .jsonl.gz or .json; "
+            f"or the format of the folder that follows, one of {', '.join(FORMATS)}.",
         ),
     ],
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="", help="Without FORMAT: papers and contexts as .jsonl, .jsonl.gz or .json."),
+        typer.Argument(metavar="FOLDER", help="Behind a format: its folder."),
     ] = None,
     split: Annotated[str, typer.Option(help="Only the contexts of this split's citing papers, e.g. train.")] = "",
     events: Annotated[bool, typer.Option("--events", help="Publish to the log instead of bulk loading.")] = False,
@@ -210,6 +212,7 @@ def load_corpus(
     """Loads a folder's corpus with progress bars; a line that says what was loaded, how fast, and what was left out."""
     if split and split not in SPLITS:
         fail(f"--split is {split!r}; expected one of {', '.join(SPLITS)}", WRONG_USAGE)
+    _require_folder(folder)
     state = target.data / "load" / f"{input_hash(folder, split, events)}.sqlite"
     return take_in(target, Corpus(folder, state, split), events=events, wait=wait, rejects=rejects)
 
@@ -218,10 +221,14 @@ def open_foreign(target: Target, name: str, folder: Path, purpose: str, settle_s
     """The corpus in a folder of a foreign format."""
     if name not in FORMATS:
         fail(f"the format is {name!r}; expected one of {', '.join(FORMATS)}", WRONG_USAGE)
-    if not folder.is_dir():
-        fail(f"{folder} is no folder", WRONG_USAGE)
+    _require_folder(folder)
     form = FORMATS[name]
     return JoinedCorpus(folder, target.data / purpose / f"{state_name(folder, form)}.sqlite", form, settle_seconds)
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        fail(f"FOLDER is '{folder}', which is no folder", WRONG_USAGE)
 
 
 def take_in(target: Target, corpus: Staging, *, events: bool, wait: bool, rejects: Path | None) -> str:

@@ -58,7 +58,7 @@ def manuscript(
     csl: Annotated[Path | None, typer.Option(help="Writes CSL-JSON of all suggested papers to this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Shows what to cite at each place where a citation is missing: \\cite{}, \\cite{?}, unknown keys, [?], [@?]."""
+    """Shows what to cite at each place where a citation is missing: \\cite{}, \\cite{?}, unknown keys, [?], \\[@?]."""
     files = _files(draft, bib or [])
     if apply and (draft.suffix in (".docx", ".zip") or apply.exists()):
         raise InvalidField("--apply", apply, "a new folder, for a draft in LaTeX, Markdown or plain text")

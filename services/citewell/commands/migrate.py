@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from citewell.commands.failing import fail
-from citewell.profiler.ledger.database import Database, known_revisions
+from citewell.profiler.ledger.database import Database, known_revisions, without_password
 from citewell.profiler.settings import ProfilerSettings
 from citewell.runtime.errors import Unavailable
 from citewell.runtime.settings import read_settings
@@ -34,7 +34,8 @@ def migrate(
     """
     if check and grant_to:
         fail("--check changes nothing, so it takes no --grant-to", 2)
-    database = Database(read_settings(ProfilerSettings).ledger_url)
+    address = read_settings(ProfilerSettings).ledger_url
+    database = Database(address)
     try:
         before = _answer(database, time.monotonic() + wait, current=check)
         if check:
@@ -45,7 +46,9 @@ def migrate(
         database.close()
     wanted = known_revisions()[0]
     done = "has" if before == wanted else f"went from schema {before or 'none'} to"
-    typer.echo(f"the ledger {done} schema {wanted}{f'; granted to {grant_to}' if grant_to else ''}")
+    typer.echo(
+        f"the ledger {without_password(address)} {done} schema {wanted}{f'; granted to {grant_to}' if grant_to else ''}"
+    )
 
 
 def _answer(database: Database, end: float, *, current: bool) -> str | None:

@@ -24,7 +24,9 @@ def replay(
     partition: Annotated[int | None, typer.Option(min=0, help="One partition; without it all of them.")] = None,
     first: Annotated[int | None, typer.Option("--from", min=0, help="First offset; default: the oldest kept.")] = None,
     end: Annotated[int | None, typer.Option("--to", min=0, help="End offset, exclusive; default: the end.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="First time (local time), instead of offsets.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(help="First time, such as 2025-01-31T12:00 (local time), instead of offsets.")
+    ] = None,
     until: Annotated[datetime | None, typer.Option(help="End time, exclusive; default: now.")] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from citewell.commands.failing import fail
 from citewell.ingestion.logs.kafka.calls import translated
@@ -18,8 +18,10 @@ from citewell.runtime.settings import read_settings
 
 app = typer.Typer(no_args_is_help=True, help="The topics on the broker that CITEWELL_INGESTION__LOG__KAFKA__* names.")
 
-Partitions = Annotated[int, typer.Option(min=1, help="Of the events' topic. Cannot be changed while it holds events.")]
-Replication = Annotated[int, typer.Option(min=1, help="On how many brokers each partition lies.")]
+Partitions = Annotated[
+    int, typer.Option(min=1, help="Partitions of the events' topic. Their number cannot change while it holds events.")
+]
+Replication = Annotated[int, typer.Option(min=1, help="How many brokers keep each partition.")]
 
 
 @app.command()
@@ -42,7 +44,12 @@ def check(partitions: Partitions = 12, replication: Replication = 3) -> None:
 def _broker(partitions: int, replication: int) -> Iterator[tuple[KafkaAdminClient, list[Topic]]]:
     settings = read_settings(IngestionSettings).log.kafka
     try:
-        admin = KafkaAdminClient(**settings.client())
+        try:
+            admin = KafkaAdminClient(**settings.client())
+        except KafkaTimeoutError:
+            fail(
+                f"no broker answers at {settings.bootstrap_servers} (CITEWELL_INGESTION__LOG__KAFKA__BOOTSTRAP_SERVERS)"
+            )
         try:
             yield admin, wanted_topics(settings, partitions, replication)
         finally:

@@ -41,7 +41,7 @@ def up(
     ] = False,
     timeout: Annotated[float, typer.Option(help="Fail if the services do not serve after so many seconds.")] = 180.0,
 ) -> None:
-    """Starts the five services and watches over them until Ctrl-C or `citewell down`."""
+    """Starts the five services and the page for writers, and watches over them until Ctrl-C or `citewell down`."""
     running = State.read(data)
     if running is not None:
         fail(f"already up over {data} (process {running.supervisor}); `citewell down --data {data}` stops it")

@@ -48,7 +48,7 @@ class Judged:
     second: Floats | None = None
     """[queries, k]: the scores of the second phase, if that made the lists. Those of `lists` are of the first."""
     weight: float = 0.0
-    """Of the second phase's scores beside the reranker's log-odds (`recommender/joined_scores.py`)."""
+    """Weight of the second phase's scores beside the reranker's log-odds (`recommender/joined_scores.py`)."""
 
     @property
     def final(self) -> Floats:

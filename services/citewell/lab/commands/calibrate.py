@@ -64,12 +64,12 @@ def calibration(
     depth: Annotated[int, typer.Option(min=2, max=300, help="Candidates that the reranker reads in serving.")] = 20,
     queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 1000,
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the figures of.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of both samples.")] = 13,
+    seed: Annotated[int, typer.Option(help="Seed of both samples.")] = 13,
     second_phase: Annotated[
         str, typer.Option(help="Which model ranks the candidates again: packaged, a file, or none.")
     ] = "packaged",
     weight: Annotated[
-        float, typer.Option(min=0, help="Of the second phase's scores beside the reranker's, as in serving.")
+        float, typer.Option(min=0, help="Weight of the second phase's scores beside the reranker's, as in serving.")
     ] = chosen.JOINED,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",

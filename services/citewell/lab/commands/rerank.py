@@ -37,7 +37,7 @@ def rerank(
     ] = "",
     weight: Annotated[
         float,
-        typer.Option(min=0, help="With second-phase: of its scores beside the reranker's log-odds."),
+        typer.Option(min=0, help="With second-phase: weight of its scores beside the reranker's log-odds."),
     ] = chosen.JOINED,
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,

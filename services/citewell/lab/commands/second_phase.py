@@ -35,7 +35,7 @@ def second_phase(
         float, typer.Option(min=0, help="Added to the weight of the first phase's score after training.")
     ] = DEFAULT.trust,
     without: Annotated[list[str] | None, typer.Option(help="A feature to leave out; repeatable.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the training.")] = DEFAULT.seed,
+    seed: Annotated[int, typer.Option(help="Seed of the training.")] = DEFAULT.seed,
     sample: Annotated[int, typer.Option(help="Seed of the samples of queries.")] = 13,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",

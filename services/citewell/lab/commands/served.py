@@ -55,7 +55,7 @@ def served(
     ] = "",
     split: Split = "validation",
     queries: Annotated[int, typer.Option(min=1, help="The first so many of a seeded shuffle of the split.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the sample; the same as in `evaluate rerank`.")] = 13,
+    seed: Annotated[int, typer.Option(help="Seed of the sample; the same as in `evaluate rerank`.")] = 13,
     strategy: Annotated[str, typer.Option(help=f"Any of {', '.join(LAB_SYSTEM)}.")] = "hybrid",
     rerank: Annotated[bool, typer.Option(help="Let the services rerank.")] = True,
     rerank_depth: Annotated[int, typer.Option(min=0, max=1000, help="0 is the services' default.")] = 0,
