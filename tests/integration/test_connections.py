@@ -52,7 +52,7 @@ async def test_a_search_waits_out_a_restart_of_the_index_and_evidence_does_not(t
                 asyncio.create_task(index.search(search, 20)),
                 asyncio.create_task(index.get(["p0003"], False, 20)),
             ]
-            done, _ = await asyncio.wait(waiting, timeout=4)  # the retries of the service config end within 3.4 s
+            done, _ = await asyncio.wait(waiting, timeout=3)  # the retries of the service config end within a second
             assert not done
             async with serving(tmp_path, port=port):
                 found, papers = await asyncio.gather(*waiting)
