@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.load.open_loop import NO_RETRY_INFO, OK, REFUSED, running_services
-from tests.load.overload import overload
+from tests.load.overload import overload, report
 
 PAPERS = 200
 QUEUE_SECONDS = 1.0
@@ -26,6 +26,7 @@ async def test_what_is_taken_is_answered_in_time_and_the_rest_is_told_when_to_co
     seconds, slower = (20.0, 2) if long else (3.0, 4)
     with running_services(PAPERS, tmp_path) as (stack, queries):
         measured = await overload(stack, queries, mix, seconds)
+    report(measured)
     told = measured.overloaded
     assert set(told.endings) == {OK, REFUSED}, f"{NO_RETRY_INFO} or failed: {told.endings}"
     assert measured.usual.answered == measured.usual.endings.total()

@@ -94,6 +94,15 @@ def memory(stack: Stack) -> int:
     return sum(psutil.Process(process.pid).memory_info().rss for process in stack.processes.values())
 
 
+def report(measured: Overload) -> None:
+    print(f"capacity with {CALLERS} callers: {measured.capacity:.1f}/s")
+    for name, offered in (("usual", measured.usual), ("overloaded", measured.overloaded)):
+        print(f"{name}: ", end="")
+        describe(offered)
+    print(f"recovered after {measured.recovered:.1f} s")
+    print(f"memory {measured.bytes_before >> 20} MiB before, {measured.bytes_after >> 20} MiB after the overload")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--papers", type=int, default=1000, help="size of the demo world")
@@ -102,12 +111,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_services(arguments.papers, Path(folder)) as (stack, queries):
         measured = asyncio.run(overload(stack, queries, arguments.mix, arguments.seconds))
-    print(f"capacity with {CALLERS} callers: {measured.capacity:.1f}/s")
-    for name, offered in (("usual", measured.usual), ("overloaded", measured.overloaded)):
-        print(f"{name}: ", end="")
-        describe(offered)
-    print(f"recovered after {measured.recovered:.1f} s")
-    print(f"memory {measured.bytes_before >> 20} MiB before, {measured.bytes_after >> 20} MiB after the overload")
+    report(measured)
 
 
 if __name__ == "__main__":

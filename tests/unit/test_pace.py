@@ -44,6 +44,17 @@ def test_it_takes_as_many_calls_as_are_answered_within_the_allowed_seconds() -> 
     assert taken(learned(Clock(), 0.1)) == 10
 
 
+def test_answers_that_come_in_bunches_do_not_look_cheaper_after_each_bunch() -> None:
+    clock = Clock()
+    pace = learned(clock, 0.025)
+    for _ in range(40):
+        with ExitStack() as bunch:
+            for _ in range(10):
+                bunch.enter_context(pace.call(60.0))
+            clock.now += 0.25
+    assert 36 <= taken(pace) <= 42
+
+
 def test_on_a_slow_machine_it_takes_calls_up_to_a_multiple_of_what_one_takes() -> None:
     assert taken(learned(Clock(), 5.0)) == 4
 

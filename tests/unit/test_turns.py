@@ -29,9 +29,8 @@ def beside(turns: Turns, calls: list[Callable[[], None]]) -> list[threading.Thre
     return threads
 
 
-def test_least_left_goes_first_and_among_equals_who_came_first() -> None:
-    turns = Turns()
-    had: list[str] = []
+def taking(turns: Turns, had: list[str]) -> Callable[[str, int], Callable[[], None]]:
+    """A maker of calls that take a turn and then add their name to `had`."""
 
     def take(name: str, left: int) -> Callable[[], None]:
         def call() -> None:
@@ -40,12 +39,40 @@ def test_least_left_goes_first_and_among_equals_who_came_first() -> None:
 
         return call
 
+    return take
+
+
+def test_least_left_goes_first_and_among_equals_who_came_first() -> None:
+    turns = Turns(clock=lambda: 0.0)
+    had: list[str] = []
+    take = taking(turns, had)
     with turns.turn(1):
         threads = beside(turns, [take("load", 900), take("first", 20), take("second", 20), take("query", 2)])
         assert had == []  # one at a time
     for thread in threads:
         thread.join(30)
     assert had == ["query", "first", "second", "load"]
+
+
+def test_a_long_job_that_has_waited_goes_before_short_ones_that_come_later() -> None:
+    now = 0.0
+    turns = Turns(clock=lambda: now)
+    had: list[str] = []
+    take = taking(turns, had)
+
+    def later(name: str, left: int) -> Callable[[], None]:
+        def call() -> None:
+            nonlocal now
+            now = 1.0
+            take(name, left)()
+
+        return call
+
+    with turns.turn(1):
+        threads = beside(turns, [take("long", 300), take("short", 20), later("late and short", 20)])
+    for thread in threads:
+        thread.join(30)
+    assert had == ["short", "long", "late and short"]
 
 
 def test_as_many_have_a_turn_as_there_are_places() -> None:

@@ -9,7 +9,6 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +36,7 @@ from citewell.index.points import (
 )
 from citewell.index.store import Answers, Changes, Hit, Kind, Nearest, Page
 from citewell.runtime.errors import StorageFull
+from citewell.runtime.worker_threads import worker_pool
 
 ENGINE = "qdrant-edge"
 
@@ -72,7 +72,7 @@ class OneThread:
     """The single thread that runs all calls of the engine, one after the other."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=ENGINE)
+        self._executor = worker_pool(1, ENGINE)
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         try:

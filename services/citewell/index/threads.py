@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import faiss
+
+from citewell.runtime.worker_threads import worker_pool
 
 
 class CopyThreads:
@@ -17,8 +18,8 @@ class CopyThreads:
 
     def __init__(self, count: int) -> None:
         # One FAISS thread per search: spread over busy cores, a search would wait for its slowest part.
-        self._executor = ThreadPoolExecutor(count, "search", initializer=partial(faiss.omp_set_num_threads, 1))
-        self.helper = ThreadPoolExecutor(count, "cosines", initializer=partial(faiss.omp_set_num_threads, 1))
+        self._executor = worker_pool(count, "search", partial(faiss.omp_set_num_threads, 1))
+        self.helper = worker_pool(count, "cosines", partial(faiss.omp_set_num_threads, 1))
         self._count, self._permits = count, asyncio.Semaphore(count)
 
     async def run(self, work: Callable[..., Any], *args: Any) -> Any:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,6 +24,7 @@ from citewell.inference.graphs import cache_folder, for_runtime
 from citewell.inference.sessions import Precision, Runtime, Session, cpu_has_bf16, open_session
 from citewell.profiler.encoder_files import DEFAULT_ENCODER, EncoderFiles, EncoderUnusable, Pooling, read_encoder_files
 from citewell.profiler.turns import Turns
+from citewell.runtime.worker_threads import worker_pool
 from citewell.scholarly.contexts import OTHER, TARGET, normalise
 
 # Enters the model's hash: raise it with any change to how texts are prepared.
@@ -100,7 +100,7 @@ class GraphEncoder:
         self._strip_markers = strip_markers
         self._batch_tokens = batch_tokens
         self.turns = Turns(session.streams)
-        self._beside = ThreadPoolExecutor(4 * session.streams, "encoder")
+        self._beside = worker_pool(4 * session.streams, "encoder")
         self._tokenizer = _read_tokenizer(files)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()

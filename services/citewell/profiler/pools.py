@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+
+from citewell.runtime.worker_threads import worker_pool
 
 Answer = TypeVar("Answer")
 
@@ -16,7 +17,7 @@ class Pool:
     """A thread pool for async handlers. The caller's deadline and trace are passed on to the work."""
 
     def __init__(self, name: str, threads: int) -> None:
-        self._executor = ThreadPoolExecutor(threads, name)
+        self._executor = worker_pool(threads, name)
 
     async def run(self, work: Callable[..., Answer], *args: Any, **named: Any) -> Answer:
         """The result of work(*args, **named), done in one of the pool's threads."""

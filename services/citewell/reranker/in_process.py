@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 from citewell.inference.pair_encoder import PairEncoder
 from citewell.inference.sessions import Precision, Runtime, cpu_has_bf16, open_session
@@ -11,6 +10,7 @@ from citewell.reranker.model_files import HEAD, PAIRS, SIDES, ModelFolder
 from citewell.reranker.pairs import PairBatch
 from citewell.reranker.scorer import Floats, ScorerInfo
 from citewell.runtime import telemetry
+from citewell.runtime.worker_threads import worker_pool
 
 _sides = telemetry.meter.create_counter(
     "citewell_reranker_sides", description="Queries and candidates read, by whether that was kept from before"
@@ -38,7 +38,7 @@ class InProcessScorer:
         self._encoder = PairEncoder(sides, pairs, apart=apart, kept_bytes=kept_bytes, on_sides=_count)
         # The head stays in fp32: rounding there would swap neighbouring candidates, and it costs next to nothing.
         self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads)
-        self._thread = ThreadPoolExecutor(1, "scorer")
+        self._thread = worker_pool(1, "scorer")
         self.info = ScorerInfo(
             described.name, f"{model.hash}-{wanted}", f"{runtime} {wanted}, {described.precision} weights",
             described.hidden, described.budget.window,

@@ -14,9 +14,13 @@ _shed = telemetry.meter.create_counter("citewell_calls_shed", description="Calls
 
 # So many calls in progress are always taken, and do not count as disturbing one another.
 FEW = 2
-# Weight of the newest call in the running means. The same up and down: answers come in bunches, so that some gaps
-# between them are short whatever they cost.
+# Weight of the newest call in the running mean of what an undisturbed call takes.
 SHARE = 0.1
+# How long an answer counts in what answers cost. Answers come in bunches; a mean over a few of them would fall with
+# every bunch, and so many calls would be taken then that all wait a third longer than allowed.
+REMEMBERED_SECONDS = 2.0
+# So much of what was known is kept at each answer at least, however long it took.
+KEPT = 0.9
 # What a call may take until it is known what is usual.
 UNKNOWN_SECONDS = 5.0
 LEAST_RETRY_SECONDS, MOST_RETRY_SECONDS = 0.05, 5.0
@@ -43,14 +47,21 @@ class Pace:
     times: float
     clock: Callable[[], float]
     in_flight: int = 0
-    cost: float = 0.0
-    """Seconds from one answer to the next while calls are in progress."""
     undisturbed: float = 0.0
     """Seconds that a call takes when few others are in progress."""
+    _busy: float = 0.0
+    """Seconds in which calls were in progress lately; old ones count less and less, as in `_answers`."""
+    _answers: float = 0.0
+    """Calls that ended in these seconds."""
     _crowded: float = -math.inf
     """When more than a few calls were last in progress."""
     _answered: float = 0.0
     """When the last call ended, or the first one began after there was none."""
+
+    @property
+    def cost(self) -> float:
+        """Seconds from one answer to the next while calls are in progress."""
+        return self._busy / self._answers if self._answers else 0.0
 
     @contextmanager
     def call(self, seconds_left: float, *, refuse: bool = True) -> Iterator[Taken]:
@@ -78,10 +89,15 @@ class Pace:
             self._note_crowd(now)
             self.in_flight -= 1
             if taken.tells:
-                self.cost = _mean(self.cost, now - self._answered)
+                self._note_answer(now - self._answered)
                 if self._crowded < started:
                     self.undisturbed = _mean(self.undisturbed, now - started)
             self._answered = now
+
+    def _note_answer(self, seconds: float) -> None:
+        kept = max(math.exp(-seconds / REMEMBERED_SECONDS), KEPT)
+        self._busy = kept * self._busy + seconds
+        self._answers = kept * self._answers + 1
 
     def _note_crowd(self, now: float) -> None:
         if self.in_flight > FEW:

@@ -21,6 +21,7 @@ from citewell.runtime.interceptors import CallInterceptor
 from citewell.runtime.settings import ServiceSettings, UnknownSetting, load_settings, without_passwords
 from citewell.runtime.telemetry import Telemetry, logger
 from citewell.runtime.tls import server_credentials
+from citewell.runtime.worker_threads import worker_pool
 
 HEALTH_INTERVAL_SECONDS = 2.0
 
@@ -112,6 +113,7 @@ class ServiceProcess:
     async def run(self) -> None:
         """Serves until told to stop."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(worker_pool(None, "asyncio"))
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self.stop)
         servers = await self._open()
