@@ -32,6 +32,7 @@ _IMPATIENT = {
     "CITEWELL_PROFILER__INDEX_CHECK_SECONDS": "0.5",
     # Tests ask many questions at once, on machines of any speed.
     "CITEWELL_RECOMMENDER__LONGEST_QUEUE_SECONDS": "60",
+    "CITEWELL_RECOMMENDER__EVIDENCE_TIMEOUT_SECONDS": "10",
 }
 
 

@@ -87,6 +87,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         }
         settings |= {
             "CITEWELL_RECOMMENDER__BREAKER_REST_SECONDS": "0.5",
+            "CITEWELL_RECOMMENDER__RERANK_TIMEOUT_SECONDS": "3",
             "CITEWELL_INGESTION__PACE__LONGEST_BACKOFF_SECONDS": "0.5",
             "CITEWELL_INGESTION__PACE__APPLY_SECONDS": "5",
             "CITEWELL_PROFILER__ENCODER": str(write_tiny_encoder(folder / "encoder")),

@@ -54,7 +54,7 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._names = (f"test_{number}" for number in itertools.count(1))
 
-    def start(self, seconds: float = 30.0) -> Self:
+    def start(self, seconds: float = 60.0) -> Self:
         """Returns once the server answers; the first start creates the cluster."""
         if not self._data.exists():
             command: list[str | Path] = [

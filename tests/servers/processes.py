@@ -21,7 +21,7 @@ def free_ports(count: int) -> list[int]:
             holder.close()
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30.0, every: float = 0.05) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0, every: float = 0.05) -> None:
     """Returns once the condition holds; fails with a description of it after the timeout."""
     end = time.monotonic() + seconds
     while not condition():
