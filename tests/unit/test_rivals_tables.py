@@ -24,6 +24,8 @@ from citewell.lab.rivals.rival import run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
 from citewell.lab.rivals.tables import (
     ABLATIONS,
+    ON_THE_SAME,
+    PREFETCHED,
     RETRIEVED,
     WHOLE_LISTS,
     by_depth,
@@ -192,6 +194,14 @@ def test_pipelines_need_their_models_and_enrichment_counts_only_behind_the_first
     retrievers = ["hatten", "hatten+references"]
     assert pipelines(bench, retrievers, 100) == ["hatten>scibert-reranker", "hatten>davinci"]
     assert "hatten+references>scibert-reranker" in pipelines(bench, retrievers, 300)
+
+
+def test_a_table_of_rerankers_shows_every_system_on_the_reranked_queries() -> None:
+    retrieved = {"hybrid": row("hybrid", [1, 1, 4, 4])}
+    reranked = {"hybrid>davinci": row("davinci", [2, 2], rank_10=[2, 2])}
+    tables = laid(Rows(retrieved, reranked, {}, None, None), "acl")
+    assert [line[1] for line in tables[ON_THE_SAME.title][1]] == ["100.0", "50.0"]
+    assert tables[PREFETCHED.title][1][0][1] == "62.5"
 
 
 def test_davinci_is_compared_with_another_reranker_of_the_same_candidates(bench: Bench) -> None:

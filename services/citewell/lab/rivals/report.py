@@ -107,9 +107,10 @@ def whole_lists(bench: Bench, papers: int) -> dict[str, Row]:
 def laid(rows: Rows, data_name: str) -> dict[str, tuple[Head, Lines]]:
     """Every table; one of which nothing was measured has no lines."""
     beside = published_set(data_name)
-    everything = {**rows.retrieved, **rows.reranked}
     tables = {table.title: lay_out(table, rows.retrieved, data_name) for table in RETRIEVAL_TABLES}
     if rows.reranked:
+        asked = len(next(iter(rows.reranked.values())).measured.values["rank"])
+        everything = {**{name: row.first(asked) for name, row in rows.retrieved.items()}, **rows.reranked}
         tables |= {table.title: lay_out(table, everything, data_name) for table in RERANKING_TABLES}
         tables["profiler-davinci, Table 6: MRR by k"] = by_depth(
             rows.reranked,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ class Row:
         if found is not None:
             return found
         return per_query(metric, self.measured.values["rank"].astype(np.int64))
+
+    def first(self, queries: int) -> Row:
+        """The row of the first queries alone."""
+        values = {name: each[:queries] for name, each in self.measured.values.items()}
+        return replace(self, measured=replace(self.measured, values=values))
 
     def mean(self, metric: str) -> float:
         """The metric in %."""
