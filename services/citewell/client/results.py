@@ -109,7 +109,7 @@ class Snapshot:
     exact: bool
     statistics: str
     second_phase_hash: str = ""
-    """Of the second phase's model; empty = it did not rank the answer."""
+    """Hash of the second phase's model; empty = it did not rank the answer."""
     second_phase_weight: float = 0.0
     """The weight of the second phase's scores beside the reranker's log-odds; 0 = they were not added."""
 

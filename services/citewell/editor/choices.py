@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from citewell.client import AsyncCitewell, CitewellError, FeedbackPolicy, Item, Query, Recommendation
 
 SECONDS = 5.0
-"""Deadline of a report. Nobody waits for it."""
+"""Deadline of a report. It is sent in the background."""
 
 
 @dataclass(frozen=True, slots=True)

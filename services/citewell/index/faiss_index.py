@@ -33,9 +33,9 @@ class FaissIndex:
         self._dimension = dimension
         self._index = _new_index(dimension)
         self._position = np.empty(0, np.int64)
-        """By row."""
+        """row → position"""
         self._row = np.empty(0, np.int64)
-        """By position."""
+        """position → row"""
         self._dead = 0
 
     @property

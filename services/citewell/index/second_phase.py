@@ -93,15 +93,15 @@ class Candidates:
     """What is known of the candidates of one query, in the order of the first phase."""
 
     score: Numbers
-    """Of the first phase."""
+    """The score in the first phase."""
     cosine: Numbers
     lexical: Numbers
     profiles: NDArray[np.float32]
     """[candidates, dimension], of unit length."""
     words: Matches
-    """In the bag of words."""
+    """The words of the query in the bag of words."""
     length: Numbers
-    """Of the bag of words."""
+    """The length of the bag of words."""
     title: Matches
     title_terms: Numbers
     """How many different terms the title has."""

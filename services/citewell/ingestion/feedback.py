@@ -16,10 +16,10 @@ from citewell.scholarly.positions import LogPosition
 from citewell.types.v1 import feedback_pb2
 
 MOST_BYTES = 1 << 20
-"""Of one event: a hundred ids and the text of a query are far smaller."""
+"""Largest size of an event. A hundred ids and the text of a query are far smaller."""
 DEFAULT_PAGE, LARGEST_PAGE = 100, 1000
 _GROUP = "citewell-feedback"
-"""Nobody joins it; a log is asked for its partitions as some group sees them."""
+"""The consumer group with which the log is asked for its partitions. No consumer joins it."""
 
 
 class FeedbackLog:

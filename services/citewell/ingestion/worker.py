@@ -197,7 +197,7 @@ class Worker:
     async def deliver(self, records: Sequence[Record]) -> list[Outcome]:
         """Applies the records. When it returns, each is applied, or is a dead letter that the ledger knows of.
 
-        What was dead stays dead when it comes again: only a re-drive lets the ledger judge it anew.
+        A dead letter's record is not applied when it is delivered again. A re-drive publishes it as a new event.
         """
         positions = [record.position for record in records]
         letters = {letter.record.position: letter for letter in await self._log.find_dead_letters(positions)}

@@ -142,7 +142,7 @@ def prepare(
     """Reads the set in `folder` and encodes texts without a cached vector.
 
     `query_map` is like the profiler's setting: a file, "none", or empty for the map in the package, if there is one.
-    `second_phase` is like the index's: a file, "packaged", or "none" where nobody asks for it.
+    `second_phase` is like the index's: a file, "packaged", or "none" to leave it out.
     """
     data = read_dataset(folder)
     if titles_only:

@@ -115,12 +115,12 @@ class LexicalProfile:
 
     @property
     def mean_length(self) -> float:
-        """Of a bag of words."""
+        """The mean length of a bag of words."""
         return self._mean_length
 
     @property
     def idf(self) -> NDArray[np.float32]:
-        """By column of the lexicon."""
+        """The idf of each column of the lexicon."""
         idf: NDArray[np.float32] = self._idf
         return idf
 

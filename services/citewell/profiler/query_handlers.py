@@ -64,7 +64,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         self._database, self._encoders, self._watermarks = database, encoders, watermarks
         self._weights, self._words, self._pool = weights, words, pool
         self.query_map: QueryMap | None = None
-        """For HYBRID's query vectors; counts for the encoder that it was made for."""
+        """Maps HYBRID's query vectors. It is applied only with the encoder that it was made for."""
 
     async def EmbedQuery(
         self, request: profile_query_pb2.EmbedQueryRequest, context: Any

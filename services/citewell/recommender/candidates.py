@@ -57,7 +57,7 @@ class Found:
     scores: Mapping[str, ProfileScore] = field(default_factory=dict)
     """Profile scores where the strategy needed them."""
     second_phase_hash: str = ""
-    """Of the model that ranked the candidates again; empty = none did."""
+    """Hash of the model that ranked the candidates again; empty = none did."""
 
 
 class CandidateSearch:

@@ -42,7 +42,7 @@ class Table:
     second_phase: str = ""
     """Hash of the second phase's model; empty = for every order of candidates that no other table is for."""
     second_phase_weight: float = 0.0
-    """Of its scores beside the reranker's (`joined_scores`)."""
+    """Weight of its scores beside the reranker's (`joined_scores`)."""
 
     @property
     def kind(self) -> tuple[Strategy, str, str, str, float]:
@@ -144,7 +144,7 @@ class Signals:
     rerank: float | None
     """The reranker's score; None where it did not read the paper."""
     rank: int
-    """In the last stage that ranked the paper, 1-indexed."""
+    """The rank in the last stage that ranked the paper, from 1."""
     second: float | None = None
     """The score of the second phase, if it ranked the paper."""
     joined: float | None = None

@@ -70,7 +70,7 @@ class ItemMaker:
         )
 
     def _evidence(self, candidate: Candidate) -> tuple[ShownEvidence, ...]:
-        """As many as asked for; with EVIDENCE the span first, always."""
+        """The evidence to show, at most as much as asked for. With EVIDENCE the span comes first and is always shown."""
         found = list(self._ranking.evidence.get(candidate.paper.id, ()))
         wanted = self._options.evidence_per_item
         if candidate.span is not None:

@@ -25,7 +25,7 @@ class Reordered:
     order: tuple[str, ...]
     """First what the reranker read, then the others as retrieved."""
     rerank_ranks: Mapping[str, int] = field(default_factory=dict)
-    """By the reranker's own score, of what it read."""
+    """Ranks of what it read, by the reranker's own score."""
     ranks: Mapping[str, int] = field(default_factory=dict)
     """The final ranks of what it read."""
     joined: Mapping[str, float] = field(default_factory=dict)

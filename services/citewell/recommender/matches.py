@@ -18,7 +18,7 @@ class QueryWords:
     """The words of a query by their terms."""
 
     written: Mapping[int, str]
-    """As the query writes them first: in the context, then in the title, then in the abstract."""
+    """term → the word as the query first writes it: in the context, else in the title, else in the abstract."""
     sought: frozenset[int]
     """Those that are shown in evidence: of the span with EVIDENCE, else of context and title, and of the abstract where
     there is no context. A whole abstract's words would be in any text."""

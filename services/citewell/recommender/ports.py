@@ -128,7 +128,7 @@ class Hits:
     exact: bool = False
     view: str = ""
     second_phase_hash: str = ""
-    """Of the model that ranked the best ones again; empty = none did."""
+    """Hash of the model that ranked the best ones again; empty = none did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class Recommender:
             return Breaker(limits.breaker_failures, limits.breaker_rest_seconds, clock)
 
         self.breakers = {"reranker": breaker(), "index": breaker(), "profiler": breaker()}
-        """By the service that they leave alone; index and profiler only for what an answer can do without."""
+        """service → the breaker of its optional calls. Calls that every answer needs have no breaker."""
         self._reranking = RerankStage(reranker, limits.rerank_seconds, self.breakers["reranker"], clock)
 
         def optional(name: str, breaker: Breaker, reason: Reason, consequence: str) -> OptionalStage:
@@ -295,7 +295,7 @@ class Recommender:
         reranking: Reranking,
         final: Reordered,
     ) -> Mapping[str, float]:
-        """Of the papers that something was calibrated for. Scores as of a date are others, and nothing is for them."""
+        """The confidence of each paper that a calibration table covers. Scores as of a date have no table."""
         unread = Reranked(None, 0.0)
         signals = {
             one.paper.id: Signals(

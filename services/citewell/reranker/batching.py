@@ -190,7 +190,7 @@ class PairQueue:
                 self._fail(batch, error)
 
     def _take(self) -> list[_Waiting]:
-        """Of the pairs that wait longest, the one at the head and those of its length."""
+        """Takes a batch from the queue: the pair that waits longest, and pairs of similar length behind it."""
         window, tokens = 0, 0
         while window < len(self._waiting) and tokens < _LOOKAHEAD * self.limits.batch_tokens:
             tokens += self._waiting[window].tokens

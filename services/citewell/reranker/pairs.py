@@ -38,7 +38,7 @@ class TokenBudget:
     mentions: int = 0
     """Citing contexts of the candidate (the text-level public profile); they share these tokens evenly."""
     abstract_fills: bool = False
-    """What mentions leave of their tokens goes to the abstract: of a paper that nobody cites, more of it is read."""
+    """The abstract gets the tokens that `mentions` does not use, so more of an uncited paper's abstract is read."""
     window: int = 512
     """The encoder's longest input; one half is for the query, the other for the candidate."""
 

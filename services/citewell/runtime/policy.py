@@ -14,7 +14,7 @@ from citewell.runtime.scopes import INTERNAL, Scope
 from citewell.runtime.settings import UnknownSetting
 
 Text = Annotated[str, Field(min_length=1)]
-# Asymmetric only: with a shared secret whoever checks a token could also make one.
+# Asymmetric only: with a shared secret, every service that checks tokens could also issue them.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 

@@ -71,11 +71,11 @@ class LexicalQuery:
     k1: float
     b: float
     mean_length: float
-    """Of a paper's bag of words; 0 = unknown, then every paper counts as one of mean length."""
+    """Mean length of a paper's bag of words; 0 = unknown, and every paper counts as one of mean length."""
 
 
 def saturated(counts: Numbers, lengths: Numbers | float, query: LexicalQuery) -> Numbers:
-    """What a count adds to a score per unit of weight, from 0 to 1. `lengths`: of the papers of the counts."""
+    """What a count adds to a score per unit of weight, from 0 to 1. `lengths`: lengths of the bags with these counts."""
     return np.asarray(counts / (counts + half_counts(lengths, query)))
 
 

@@ -21,9 +21,9 @@ class PublicationState(StrEnum):
     ACCEPTED = "ACCEPTED"
     """Durable in the log."""
     APPLIED = "APPLIED"
-    """In the ledger."""
+    """Applied to the ledger."""
     SEARCHABLE = "SEARCHABLE"
-    """In every answer."""
+    """Searchable in the serving view."""
     DEAD = "DEAD"
     """Can never be applied: a dead letter."""
 

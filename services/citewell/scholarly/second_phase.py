@@ -18,6 +18,6 @@ class SecondPhaseQuery:
 
     context: NDArray[np.float32]
     paper: NDArray[np.float32]
-    """Of title and abstract. Either vector may be empty, where the query has no such text."""
+    """The vector of title and abstract. Either vector is empty where the query has no such text."""
     weights: NDArray[np.float32]
     """[parts, terms], for the terms of the lexical query. With the words that were cut, a row sums to 1, or to 0."""

@@ -82,7 +82,7 @@ class Format:
 
     name: str
     what: str
-    """For people: what it is."""
+    """What the format is, for messages."""
     patterns: tuple[str, ...]
     """Which files of a folder belong to it, at any depth."""
     read: Callable[[Path, OnReject], Iterator[Part]]

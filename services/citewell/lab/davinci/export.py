@@ -45,7 +45,7 @@ class Graphs:
 
     @property
     def parts(self) -> tuple[onnx.ModelProto, ...]:
-        """In the order they are computed."""
+        """The graphs in the order in which they are computed."""
         return self.sides, self.pairs, self.head
 
 

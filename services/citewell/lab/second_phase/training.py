@@ -21,7 +21,7 @@ class Training:
     """The settings of a training run."""
 
     units: int = 16
-    """Of the hidden layer."""
+    """Units of the hidden layer."""
     epochs: int = 0
     """Passes over the queries. 0: four, and more where four are less than `STEPS` steps, but at most forty."""
     batch: int = 64

@@ -17,7 +17,7 @@ from citewell.runtime.telemetry import logger
 from citewell.scholarly.positions import LogPosition
 
 _PREFIX = "citewell-dead-"
-"""Of the headers that a letter has beside those of its record."""
+"""Prefix of the headers that a dead letter has beside those of its record."""
 _NEAR = 100
 """Letters no farther apart than this are read in one pass; it costs less than asking the broker again."""
 
