@@ -41,6 +41,15 @@ def test_an_overlay_follows_schemas_and_policies(overlay: str) -> None:
     assert problems(build(KUBERNETES / "overlays" / overlay), set()) == []
 
 
+def test_every_manifest_is_part_of_a_kustomization() -> None:
+    named = set()
+    for kustomization in KUBERNETES.rglob("kustomization.yaml"):
+        text = kustomization.read_text()
+        named |= {path for path in kustomization.parent.rglob("*.yaml") if path.name in text}
+    lost = [path for path in KUBERNETES.rglob("*.yaml") if path not in named and path.name != "kustomization.yaml"]
+    assert lost == []
+
+
 @pytest.mark.timeout(3600)
 def test_every_combination_follows_schemas_and_policies(request: pytest.FixtureRequest) -> None:
     checked: set[str] = set()

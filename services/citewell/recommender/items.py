@@ -70,7 +70,7 @@ class ItemMaker:
         )
 
     def _evidence(self, candidate: Candidate) -> tuple[ShownEvidence, ...]:
-        """The evidence to show, at most as much as asked for. With EVIDENCE the span comes first and is always shown."""
+        """The evidence to show, at most as much as asked for. With EVIDENCE the span comes first, always."""
         found = list(self._ranking.evidence.get(candidate.paper.id, ()))
         wanted = self._options.evidence_per_item
         if candidate.span is not None:

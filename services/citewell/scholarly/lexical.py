@@ -75,7 +75,7 @@ class LexicalQuery:
 
 
 def saturated(counts: Numbers, lengths: Numbers | float, query: LexicalQuery) -> Numbers:
-    """What a count adds to a score per unit of weight, from 0 to 1. `lengths`: lengths of the bags with these counts."""
+    """What a count adds to a score per unit of weight, from 0 to 1. `lengths`: of the bags with these counts."""
     return np.asarray(counts / (counts + half_counts(lengths, query)))
 
 
