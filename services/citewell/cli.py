@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from citewell import __version__
 from citewell.commands.failing import EXIT_CODES, WRONG_USAGE, fail, told
-from citewell.runtime.errors import CitewellError
+from citewell.runtime.errors import CitewellError, InvalidField
 from citewell.runtime.settings import UnknownSetting
 
 
@@ -104,6 +104,8 @@ def main() -> None:
     try:
         app()
     except CitewellError as error:
+        if isinstance(error, InvalidField) and error.field.startswith("--"):  # no service was asked
+            fail(error.message, WRONG_USAGE)
         fail(told(error))
     except ModuleNotFoundError as error:
         entry = next((COMMANDS[word] for word in sys.argv[1:] if word in COMMANDS), Entry(""))

@@ -150,6 +150,20 @@ def test_a_command_says_where_nobody_answers_and_what_starts_the_services() -> N
     assert "citewell up" in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--before", "tomorrow"], "--before is 'tomorrow'; expected a date ("),
+        (["--knowledge"], "--knowledge is 'given alone'; expected --before with a date beside it"),
+    ],
+)
+def test_a_wrong_option_is_named_before_a_service_is_asked(arguments: list[str], said: str) -> None:
+    done = citewell("recommend", "as TARGETCIT", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_folder_or_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = citewell("load", str(tmp_path / "lost"))
     assert (done.returncode, done.stderr) == (2, f"citewell: FOLDER is '{tmp_path}/lost', which is no folder\n")
@@ -196,6 +210,9 @@ def test_replay_changes_nothing_and_counts(ingestion: list[str]) -> None:
 
 
 def test_a_view_is_filled_served_and_dropped(profiler: list[str]) -> None:
+    lost = citewell("rebuild", "switch", "lost", *profiler)
+    assert lost.returncode == 1
+    assert "there is no view 'lost'; there are " in lost.stderr
     started = citewell("rebuild", "start", "--alpha", "0.25", "--wait", *profiler)
     assert started.returncode == 0, started.stderr
     views = json.loads(citewell("rebuild", "status", "--json", *profiler).stdout)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from citewell.client import Degradation, Item, Query, SearchFilter
+from citewell.client import AsOf, Degradation, Item, Query, SearchFilter
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.dates import PartialDate
 
@@ -22,6 +22,8 @@ AbstractOption = Annotated[str, typer.Option(help="The draft's abstract.")]
 BeforeOption = Annotated[
     str, typer.Option(help="Only papers and evidence before this date: YYYY, YYYY-MM or YYYY-MM-DD.")
 ]
+SHOWN_SHARE = 0.005
+"""Smaller contributions to a score are not printed."""
 KnowledgeOption = Annotated[bool, typer.Option("--knowledge", help="With --before: rank by what was known then.")]
 
 
@@ -40,6 +42,13 @@ def dated(before: str) -> SearchFilter:
         raise InvalidField("--before", before, f"a date ({error})") from None
 
 
+def as_of(before: str, *, knowledge: bool) -> AsOf:
+    """What --knowledge asks for; it needs --before."""
+    if knowledge and not before:
+        raise InvalidField("--knowledge", "given alone", "--before with a date beside it")
+    return AsOf.KNOWLEDGE if knowledge else AsOf.FILTER
+
+
 def print_item(item: Item, console: Console) -> None:
     """One paper, what each stage thinks of it, and the words of those who cite it."""
     paper = item.paper
@@ -49,8 +58,8 @@ def print_item(item: Item, console: Console) -> None:
     sure = "" if item.confidence is None else f"; confidence {item.confidence:.0%}"
     console.print(f"     {opinions}; prior {item.prior:.2f}; cited by {item.in_degree:,}{sure}")
     if item.contributions:
-        shares = ", ".join(f"{name} {value:+.2f}" for name, value in item.contributions.items())
-        console.print(f"     second phase: {shares}")
+        shares = [f"{name} {value:+.2f}" for name, value in item.contributions.items() if abs(value) >= SHOWN_SHARE]
+        console.print(f"     second phase: {', '.join(shares)}")
     if item.words:
         words = ", ".join(f"{escape(one.word)} {one.share:.0%}" for one in item.words)
         console.print(f"     words: {words}")

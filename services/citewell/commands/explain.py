@@ -8,13 +8,14 @@ import typer
 from google.protobuf.json_format import MessageToJson
 from rich.console import Console
 
-from citewell.client import AsOf, Explanation, Options
+from citewell.client import Explanation, Options
 from citewell.commands.asking import (
     AbstractOption,
     BeforeOption,
     ContextArgument,
     KnowledgeOption,
     TitleOption,
+    as_of,
     asked,
     dated,
     print_degraded,
@@ -36,7 +37,7 @@ def explain(
 ) -> None:
     """Explains one paper's place for a query: every stage's rank and score, and what the profile score is made of."""
     query = asked(context, title, abstract)
-    options = Options(filter=dated(before), as_of=AsOf.KNOWLEDGE if knowledge else AsOf.FILTER)
+    options = Options(filter=dated(before), as_of=as_of(before, knowledge=knowledge))
 
     async def call() -> Explanation:
         async with target.client("recommender") as client:

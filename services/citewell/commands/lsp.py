@@ -13,7 +13,7 @@ from citewell.editor.server import EditorSettings, serve
 @calls_services(timeout=0.45)
 def lsp(
     target: Target,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers a completion offers, 1 to 50.")] = 8,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=50, help="Papers that a completion offers.")] = 8,
     rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates; slower.")] = False,
     feedback: Annotated[
         bool, typer.Option(help="Report accepted completions, if the service records feedback.")

@@ -38,7 +38,7 @@ def manuscript(
     bib: Annotated[
         list[Path] | None, typer.Option(help="A .bib file of the draft; may be repeated.", exists=True)
     ] = None,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers a place, 1 to 100.")] = 3,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=100, help="How many papers a place.")] = 3,
     before: BeforeOption = "",
     rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates.")] = True,
     suggest: Annotated[
@@ -131,6 +131,8 @@ def _print_outline(outline: messages.ManuscriptOutline, console: Console) -> Non
     suggested = f", {outline.suggested} of them suggested" if outline.suggested else ""
     places = "place" if outline.places == 1 else "places"
     console.print(f"[bold]{escape(outline.title or 'no title found')}[/bold]: {outline.places} {places}{suggested}")
+    if not outline.places:
+        console.print(r"mark a place with \cite{} or \[?] where a citation is missing, or try --suggest")
     if outline.places_left_out:
         console.print(f"[yellow]{outline.places_left_out} more places are left out[/yellow]")
     for problem in outline.problems:

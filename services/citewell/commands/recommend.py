@@ -9,13 +9,14 @@ from google.protobuf.json_format import MessageToJson
 from rich.console import Console
 from rich.markup import escape
 
-from citewell.client import AsOf, Options, Recommendation
+from citewell.client import Options, Recommendation
 from citewell.commands.asking import (
     AbstractOption,
     BeforeOption,
     ContextArgument,
     KnowledgeOption,
     TitleOption,
+    as_of,
     asked,
     dated,
     print_degraded,
@@ -30,19 +31,19 @@ def recommend(
     context: ContextArgument = "-",
     title: TitleOption = "",
     abstract: AbstractOption = "",
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many papers, 1 to 100.")] = 10,
+    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=100, help="How many papers.")] = 10,
     before: BeforeOption = "",
     knowledge: KnowledgeOption = False,
-    evidence: Annotated[int, typer.Option(help="Citing sentences per paper, 0 to 20.")] = 1,
+    evidence: Annotated[int, typer.Option(min=0, max=20, help="Citing sentences per paper.")] = 1,
     rerank: Annotated[bool, typer.Option(help="Let the reranker read the best candidates.")] = True,
-    diversity: Annotated[float, typer.Option(help="0 (relevance only) to 1.")] = 0.0,
+    diversity: Annotated[float, typer.Option(min=0, max=1, help="From 0, relevance alone, to 1.")] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
     """Recommends papers for a marked place, with every stage's opinion and the words of those who cite them."""
     options = Options(
         top_k=top_k,
         filter=dated(before),
-        as_of=AsOf.KNOWLEDGE if knowledge else AsOf.FILTER,
+        as_of=as_of(before, knowledge=knowledge),
         evidence_per_item=evidence,
         rerank=rerank,
         diversity=diversity,

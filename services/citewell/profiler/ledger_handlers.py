@@ -25,7 +25,7 @@ from citewell.profiler.ledger.lifecycle import (
     try_switch,
 )
 from citewell.profiler.ledger.rules import Result, SourcedEvent
-from citewell.profiler.ledger.views import PointForm, View, read_views
+from citewell.profiler.ledger.views import PointForm, View, read_views, view_called
 from citewell.profiler.pools import Pool
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
@@ -147,9 +147,7 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
 
     async def GetRebuild(self, request: ledger_pb2.GetRebuildRequest, context: Any) -> ledger_pb2.GetRebuildResponse:
         self._require_ledger()
-        view = next((view for view in await asyncio.to_thread(self._views) if view.name == request.view), None)
-        if view is None:
-            raise NotFound(f"there is no view {request.view!r}", view=request.view)
+        view = view_called(await asyncio.to_thread(self._views), request.view)
         return ledger_pb2.GetRebuildResponse(view=await self._view_message(view))
 
     async def SwitchView(self, request: ledger_pb2.SwitchViewRequest, context: Any) -> ledger_pb2.SwitchViewResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -103,10 +104,15 @@ def serving_view(connection: Connection) -> View:
 
 
 def named_view(connection: Connection, name: str) -> View:
-    for view in read_views(connection):
+    return view_called(read_views(connection), name)
+
+
+def view_called(views: Sequence[View], name: str) -> View:
+    """The view of this name; NotFound, with the names that there are, if there is none."""
+    for view in views:
         if view.name == name:
             return view
-    raise NotFound(f"there is no view {name!r}", view=name)
+    raise NotFound(f"there is no view {name!r}; there are {', '.join(view.name for view in views)}", view=name)
 
 
 def read_meta(connection: Connection, name: str) -> str:
