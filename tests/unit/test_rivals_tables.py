@@ -18,7 +18,7 @@ from citewell.lab.global_strategy import DraftBm25
 from citewell.lab.ilciter import CONDITIONAL
 from citewell.lab.reference_lists import reference_lists
 from citewell.lab.rivals.measuring import Bench
-from citewell.lab.rivals.page import against_global, same_candidates, wins
+from citewell.lab.rivals.page import against_global, compare_new, same_candidates, wins
 from citewell.lab.rivals.report import Asked, Rows, laid, missing, pipelines
 from citewell.lab.rivals.rival import run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
@@ -96,6 +96,28 @@ def test_the_page_tells_first_where_a_rival_wins(bench: Bench) -> None:
     cheap = replace(worse, measured=replace(worse.measured, retrieval_ms=0.5))
     told = wins(bench, {"hatten": cheap, "profiler": ours})
     assert told.startswith("- **HATTEN** wins in time: 0.5 CPU ms a query against 2.5 of the Profiler.")
+
+
+def test_the_page_tells_where_a_rival_wins_on_papers_that_nobody_cites(bench: Bench) -> None:
+    data, known = bench.experiment.data, bench.experiment.known
+    new = ~np.isin(data.contexts.cited[bench.asked], known.cited)
+    if not new.any():  # cite nothing of the first asked paper
+        gold = data.contexts.cited[bench.asked[0]]
+        kept = known.cited != gold
+        fewer = replace(
+            known,
+            contexts=known.contexts,
+            starts=known.starts[kept],
+            citing=known.citing[kept],
+            cited=known.cited[kept],
+        )
+        bench = replace(bench, experiment=replace(bench.experiment, known=fewer))
+        new = data.contexts.cited[bench.asked] == gold
+    rival = row("bm25", [1 if fresh else 40 for fresh in new.tolist()])
+    ours = row("profiler", [9 if fresh else 1 for fresh in new.tolist()])
+    found = compare_new(bench, rival, ours)
+    assert found is not None
+    assert found.mean == pytest.approx(100 - 100 / 9)
 
 
 def test_systems_are_measured_once_on_the_same_queries(bench: Bench) -> None:

@@ -16,6 +16,9 @@ mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "citewell"  # makes the file reproducible
 from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chosen
 
+_COLOURS = plt.get_cmap("tab20").colors[::2] + plt.get_cmap("tab20").colors[1::2]
+"""The strong colours first; more series than ten take the light ones."""
+
 
 def landscape(made: Landscape, metrics: tuple[str, ...], title: str, stem: Path) -> None:
     """Metrics over α and β, each at its best γ (as in Fig. 1 and 5 of the Profiler paper)."""
@@ -52,38 +55,49 @@ def ablation(made: Landscape, alpha: float, beta: float, title: str, stem: Path)
 def bars(groups: list[str], series: dict[str, list[float]], ylabel: str, title: str, stem: Path) -> None:
     """Grouped bars, one colour per series."""
     figure, axis = plt.subplots(figsize=(max(6.0, 0.9 * len(groups)), 3.8))
+    axis.set_prop_cycle(color=_COLOURS)
     width = 0.8 / len(series)
     for number, (label, values) in enumerate(series.items()):
         axis.bar(np.arange(len(groups)) + width * (number - (len(series) - 1) / 2), values, width, label=label)
     axis.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize=8)
     axis.set_ylabel(ylabel)
     axis.set_title(title)
-    axis.legend(fontsize=8)
+    _legend(axis, len(series))
     _save(figure, stem)
+
+
+def _legend(axis: Any, entries: int) -> None:
+    """Beside the axes where many entries would hide what is drawn."""
+    if entries > 4:
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    else:
+        axis.legend(fontsize=8)
 
 
 def pareto(points: Mapping[str, tuple[float, float]], title: str, stem: Path) -> None:
     """Quality (MRR) against time (ms a query); a line joins the systems that no other beats in both."""
-    figure, axis = plt.subplots(figsize=(7.0, 4.4))
+    figure, axis = plt.subplots(figsize=(9.0, 4.4))
     best, front = -1.0, []
-    for name, (ms, mrr) in sorted(points.items(), key=lambda point: (point[1][0], -point[1][1])):
-        axis.scatter([ms], [mrr], label=name)
+    ordered = sorted(points.items(), key=lambda point: (point[1][0], -point[1][1]))
+    for number, (name, (ms, mrr)) in enumerate(ordered):
+        axis.scatter([ms], [mrr], label=name, color=_COLOURS[number % len(_COLOURS)])
         if mrr > best:
             best = mrr
             front.append((ms, mrr))
     axis.plot([ms for ms, _ in front], [mrr for _, mrr in front], color="grey", linewidth=0.8, zorder=0)
     axis.set(xscale="log", xlabel="CPU ms a query", ylabel="MRR, %", title=title)
-    axis.legend(fontsize=7)
+    _legend(axis, len(points))
     _save(figure, stem)
 
 
 def recall_curves(curves: Mapping[str, tuple[list[int], list[float]]], title: str, stem: Path) -> None:
     """R@k over k, one line a system."""
-    figure, axis = plt.subplots(figsize=(6.4, 4.4))
+    figure, axis = plt.subplots(figsize=(8.6, 4.4))
+    axis.set_prop_cycle(color=_COLOURS)
     for name, (cutoffs, values) in curves.items():
         axis.plot(cutoffs, values, marker="o", markersize=3, label=name)
     axis.set(xscale="log", xlabel="k", ylabel="R@k, %", ylim=(0, 100), title=title)
-    axis.legend(fontsize=7)
+    _legend(axis, len(curves))
     _save(figure, stem)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from citewell.lab import pictures
 from citewell.lab.bench_report import environment, markdown_table
 from citewell.lab.breakdowns import breakdowns
-from citewell.lab.metrics import RECALL_CUTOFFS, compare
+from citewell.lab.metrics import RECALL_CUTOFFS, Difference, compare
 from citewell.lab.reference_lists import global_difference
 from citewell.lab.rivals.measuring import DAVINCI, OURS, Bench
 from citewell.lab.rivals.report import Rows
@@ -130,14 +130,29 @@ def wins(bench: Bench, rows: Mapping[str, Row]) -> str:
                     level.append(told)
                 elif metric == "MRR":
                     short.append(told)
+            new = compare_new(bench, row, rows[own])
+            if new and new.p < 0.05 and new.mean > 0:
+                told = f"MRR of papers that no train paper cites {new.mean:+.1f} [{new.low:+.1f}, {new.high:+.1f}]"
+                beaten.append(f"{told} against {rows[own].title}")
         said = [f"wins {'; '.join(beaten)}"] * bool(beaten)
         said += [f"is not told apart in {'; '.join(level)}"] * bool(level)
         said += [f"falls short in {'; '.join(short)}"] * bool(short)
         lines.append((bool(beaten), f"- **{row.title}** {'. It '.join(said)}."))
     winners = [text for won, text in lines if won]
     rest = [text for won, text in lines if not won]
-    winners = winners or ["No rival wins against one of our systems in MRR, R@10 or R@300."]
+    winners = winners or ["No rival wins against one of our systems in MRR, R@10 or R@300, nor on new papers."]
     return "\n".join([*_cheaper(rows), *winners, "", "The others, in points:\n", *rest])
+
+
+def compare_new(bench: Bench, one: Row, other: Row) -> Difference | None:
+    """The difference in MRR on queries whose cited paper no known context cites, None where there is none."""
+    data, known = bench.experiment.data, bench.experiment.known
+    cited = np.bincount(known.cited, minlength=len(data.papers))
+    new = cited[data.contexts.cited[bench.asked]] == 0
+    if not new.any():
+        return None
+    rng = np.random.default_rng(_SEED)
+    return compare("MRR", _ranks(one)[new], _ranks(other)[new], rng, bench.clusters[new])
 
 
 def _cheaper(rows: Mapping[str, Row]) -> list[str]:
@@ -157,11 +172,15 @@ def _cheaper(rows: Mapping[str, Row]) -> list[str]:
 def draw(bench: Bench, retrieved: Mapping[str, Row], reranked: Mapping[str, Row], out: Path) -> None:
     """The pictures of `PICTURES`."""
     name = bench.experiment.data.name
-    points = {row.title: (max(row.measured.retrieval_ms, 0.1), row.mean("MRR")) for row in retrieved.values()}
+    # All points of the first picture are of the same queries: those that were reranked, if any were.
+    asked = min(len(_ranks(row)) for row in (*retrieved.values(), *reranked.values()))
+    points = {
+        row.title: (max(row.measured.retrieval_ms, 0.1), row.first(asked).mean("MRR")) for row in retrieved.values()
+    }
     points |= {
         row.title: (row.measured.retrieval_ms + row.measured.rerank_ms, row.mean("MRR")) for row in reranked.values()
     }
-    pictures.pareto(points, f"{name}: MRR against time", out / f"rivals-{name}-pareto")
+    pictures.pareto(points, f"{name}: MRR of {asked:,} queries against time", out / f"rivals-{name}-pareto")
     cutoffs = [1, *RECALL_CUTOFFS]
     curves = {row.title: (cutoffs, [row.mean(f"R@{k}") for k in cutoffs]) for row in retrieved.values()}
     pictures.recall_curves(curves, f"{name}: recall", out / f"rivals-{name}-recall")
