@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from citewell.commands.stack import Stack, choose_ports
 from citewell.recommender.v1 import recommender_pb2 as messages
@@ -23,6 +23,9 @@ CHROMIUM_ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
+
+# Answers may take long on a busy machine; Playwright's own limit is five seconds.
+expect.set_options(timeout=60_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from tests.e2e.test_commands import citewell
 from tests.servers.missing import missing
 
 NEOVIM = Path(__file__).parents[1] / "e2e" / "neovim.lua"
-PATIENCE = 30_000
 
 
 @pytest.fixture
@@ -38,12 +37,12 @@ def _ask(page: Page, served: Served, number: int) -> None:
     page.fill("#text", text)
     page.fill("#title", f"Draft {number}")
     page.locator("#text").press("Control+Enter")
-    expect(page.locator("#status")).to_have_text("1 of 1 place answered", timeout=PATIENCE)
+    expect(page.locator("#status")).to_have_text("1 of 1 place answered")
 
 
 def _press(page: Page, item: int, button: str) -> Any:
     """Presses a button of an item; what the page sends about it."""
-    with page.expect_response("**/RecordFeedback", timeout=PATIENCE) as told:
+    with page.expect_response("**/RecordFeedback") as told:
         page.locator(".item").nth(item).get_by_text(button).click()
     assert told.value.status == 200, told.value.text()
     return told.value.request.post_data_json
@@ -79,7 +78,7 @@ def test_the_page_reports_choices_and_keeps_text_only_with_consent(page: Page, s
     page.on("request", lambda request: sent.append(request.url))
     _ask(page, served, 2)
     page.locator(".item").first.get_by_text("Copy BibTeX").click()
-    expect(page.locator(".item").first).to_contain_text("Copied", timeout=PATIENCE)
+    expect(page.locator(".item").first).to_contain_text("Copied")
     assert not [url for url in sent if "RecordFeedback" in url]
 
     out = tmp_path / "out"
