@@ -17,7 +17,7 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 have = $(shell command -v $(1) 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load soak faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean setup-crds setup-compose k8s-check images-lock
+.PHONY: help setup setup-dev setup-kafka setup-triton demo test lint types protos protos-check bench load soak faults servers-faults ledger-faults alerts rolling links runbook upgrade observed dashboards fuzz repro report lock settings-page clean setup-crds setup-compose k8s-check images-lock prometheus-rule prove-images prove-cluster prove-cluster-list hosts sbom audit audit-where-possible
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'

@@ -26,7 +26,7 @@ def test_promises_hold_while_links_and_hosts_fail(
     seeds, rounds = (range(5), 25) if long else (range(1), 2)
     program = [sys.executable, "-m", "tests.faults.hosts", "--rounds", str(rounds), "--seeds", *map(str, seeds)]
     done = subprocess.run(
-        [*own_network(), *program], capture_output=True, text=True, timeout=3500 if long else 500, env={**os.environ}
+        [*own_network(), *program], capture_output=True, text=True, timeout=3500 if long else 900, env={**os.environ}
     )
     reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     for report in reports:
