@@ -183,7 +183,7 @@ class SecondPhaseScore(_message.Message):
     FIRST_RANK_FIELD_NUMBER: _builtins.int
     CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """What the ranking goes by. It compares with other papers of the same answer only."""
+    """The score that ranks. It compares with other papers of the same answer only."""
     first_rank: _builtins.int
     """1-indexed rank by the first phase."""
     @_builtins.property
@@ -217,7 +217,7 @@ class ScoredPaper(_message.Message):
     MATCHED_FIELD_NUMBER: _builtins.int
     SECOND_PHASE_FIELD_NUMBER: _builtins.int
     score: _builtins.float
-    """What the ranking goes by unless second_phase is set: the cosine for dense fields, the lexical score, or their sum."""
+    """The score that ranks, unless second_phase is set: the cosine for dense fields, the lexical score, or their sum."""
     rank: _builtins.int
     """1-indexed, ties by paper id."""
     profile_score: _builtins.float

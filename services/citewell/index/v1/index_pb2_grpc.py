@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class IndexServiceStub:
-    """The serving view. Nobody else talks to the store.
+    """The serving view. No other service talks to the store.
     """
 
     def __init__(self, channel):
@@ -98,11 +98,11 @@ class IndexServiceStub:
 
 
 class IndexServiceServicer:
-    """The serving view. Nobody else talks to the store.
+    """The serving view. No other service talks to the store.
     """
 
     def Search(self, request, context):
-        """The nearest papers by profile (eq. 5).
+        """The best papers by profile (eq. 5), by words, or by both; those of HYBRID are ranked again by the second phase.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -251,7 +251,7 @@ def add_IndexServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class IndexService:
-    """The serving view. Nobody else talks to the store.
+    """The serving view. No other service talks to the store.
     """
 
     @staticmethod

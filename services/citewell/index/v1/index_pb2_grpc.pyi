@@ -27,14 +27,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class IndexServiceStub:
-    """The serving view. Nobody else talks to the store."""
+    """The serving view. No other service talks to the store."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> IndexServiceAsyncStub: ...
     Search: _grpc.UnaryUnaryMultiCallable[_index_pb2.SearchRequest, _index_pb2.SearchResponse]
-    """The nearest papers by profile (eq. 5)."""
+    """The best papers by profile (eq. 5), by words, or by both; those of HYBRID are ranked again by the second phase."""
     SearchSpans: _grpc.UnaryUnaryMultiCallable[_index_pb2.SearchSpansRequest, _index_pb2.SearchSpansResponse]
     """The spans of all citing sentences that fit a query, each with the papers cited for it: what the EVIDENCE strategy ranks."""
     SearchEvidence: _grpc.UnaryUnaryMultiCallable[_index_pb2.SearchEvidenceRequest, _index_pb2.SearchEvidenceResponse]
@@ -54,11 +54,11 @@ class IndexServiceStub:
 
 @_typing.type_check_only
 class IndexServiceAsyncStub(IndexServiceStub):
-    """The serving view. Nobody else talks to the store."""
+    """The serving view. No other service talks to the store."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Search: _aio.UnaryUnaryMultiCallable[_index_pb2.SearchRequest, _index_pb2.SearchResponse]  # type: ignore[assignment]
-    """The nearest papers by profile (eq. 5)."""
+    """The best papers by profile (eq. 5), by words, or by both; those of HYBRID are ranked again by the second phase."""
     SearchSpans: _aio.UnaryUnaryMultiCallable[_index_pb2.SearchSpansRequest, _index_pb2.SearchSpansResponse]  # type: ignore[assignment]
     """The spans of all citing sentences that fit a query, each with the papers cited for it: what the EVIDENCE strategy ranks."""
     SearchEvidence: _aio.UnaryUnaryMultiCallable[_index_pb2.SearchEvidenceRequest, _index_pb2.SearchEvidenceResponse]  # type: ignore[assignment]
@@ -77,7 +77,7 @@ class IndexServiceAsyncStub(IndexServiceStub):
     Info: _aio.UnaryUnaryMultiCallable[_index_pb2.InfoRequest, _index_pb2.InfoResponse]  # type: ignore[assignment]
 
 class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The serving view. Nobody else talks to the store."""
+    """The serving view. No other service talks to the store."""
 
     @_abc_1.abstractmethod
     def Search(
@@ -85,7 +85,7 @@ class IndexServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _index_pb2.SearchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_index_pb2.SearchResponse, _abc.Awaitable[_index_pb2.SearchResponse]]:
-        """The nearest papers by profile (eq. 5)."""
+        """The best papers by profile (eq. 5), by words, or by both; those of HYBRID are ranked again by the second phase."""
 
     @_abc_1.abstractmethod
     def SearchSpans(

@@ -33,7 +33,7 @@ class _StrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Strategy.Val
     STRATEGY_PROFILE: _Strategy.ValueType  # 1
     """Exactly eq. 3-5: the cosine with the public profile."""
     STRATEGY_HYBRID: _Strategy.ValueType  # 2
-    """The cosine and the words of the public profile together."""
+    """The cosine and the words of the public profile together; a learned second phase ranks the best 1,000 again."""
     STRATEGY_EVIDENCE: _Strategy.ValueType  # 3
     """What was cited for spans like the sentence (ILCiteR); every item carries its span."""
     STRATEGY_GLOBAL: _Strategy.ValueType  # 4
@@ -47,7 +47,7 @@ STRATEGY_UNSPECIFIED: Strategy.ValueType  # 0
 STRATEGY_PROFILE: Strategy.ValueType  # 1
 """Exactly eq. 3-5: the cosine with the public profile."""
 STRATEGY_HYBRID: Strategy.ValueType  # 2
-"""The cosine and the words of the public profile together."""
+"""The cosine and the words of the public profile together; a learned second phase ranks the best 1,000 again."""
 STRATEGY_EVIDENCE: Strategy.ValueType  # 3
 """What was cited for spans like the sentence (ILCiteR); every item carries its span."""
 STRATEGY_GLOBAL: Strategy.ValueType  # 4
