@@ -140,7 +140,6 @@ def test_whoever_asks_hears_in_time_while_links_are_cut_in_random_order(
     record_property("seconds_to_recover", callers.recovered())
 
 
-@pytest.mark.timeout(180)
 def test_without_the_reranker_every_answer_comes_and_says_so(system: System, loss: str) -> None:
     link = ("recommender", "reranker")
     callers = Callers(system.stack.addresses, system.asked, deadlines=(10.0,))
