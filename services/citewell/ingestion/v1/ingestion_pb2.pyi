@@ -33,9 +33,9 @@ class _PublicationStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Publ
     PUBLICATION_STATE_ACCEPTED: _PublicationState.ValueType  # 1
     """Durable in the log."""
     PUBLICATION_STATE_APPLIED: _PublicationState.ValueType  # 2
-    """In the ledger."""
+    """Applied to the ledger."""
     PUBLICATION_STATE_SEARCHABLE: _PublicationState.ValueType  # 3
-    """In every answer."""
+    """Searchable in the serving view."""
     PUBLICATION_STATE_DEAD: _PublicationState.ValueType  # 4
     """A dead letter."""
 
@@ -45,9 +45,9 @@ PUBLICATION_STATE_UNSPECIFIED: PublicationState.ValueType  # 0
 PUBLICATION_STATE_ACCEPTED: PublicationState.ValueType  # 1
 """Durable in the log."""
 PUBLICATION_STATE_APPLIED: PublicationState.ValueType  # 2
-"""In the ledger."""
+"""Applied to the ledger."""
 PUBLICATION_STATE_SEARCHABLE: PublicationState.ValueType  # 3
-"""In every answer."""
+"""Searchable in the serving view."""
 PUBLICATION_STATE_DEAD: PublicationState.ValueType  # 4
 """A dead letter."""
 Global___PublicationState: _TypeAlias = PublicationState  # noqa: Y015

@@ -104,7 +104,7 @@ class LedgerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LoadPublications(self, request_iterator, context):
-        """The bulk road of `citewell load`: the same end state as single events, bit for bit in the sums.
+        """Loads many publications at once, for `citewell load`. The sums end the same as by single events, bit for bit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,7 +145,7 @@ class LedgerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DropView(self, request, context):
-        """Ends the life of a view that is not served.
+        """Deletes a view that is not served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,7 +165,7 @@ class LedgerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AdoptRestoredLedger(self, request, context):
-        """Clears what cannot be answered from one restored backup: a new epoch, every object marked.
+        """Adopts a restored backup: starts a new epoch and marks every object, so that the index is filled again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

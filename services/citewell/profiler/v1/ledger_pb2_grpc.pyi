@@ -36,7 +36,7 @@ class LedgerServiceStub:
     ApplyPublications: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ApplyPublicationsRequest, _ledger_pb2.ApplyPublicationsResponse]
     """Applies events in order, in one transaction; what they touched is then projected in the background. Safe to repeat."""
     LoadPublications: _grpc.StreamUnaryMultiCallable[_ledger_pb2.LoadPublicationsRequest, _ledger_pb2.LoadPublicationsResponse]
-    """The bulk road of `citewell load`: the same end state as single events, bit for bit in the sums."""
+    """Loads many publications at once, for `citewell load`. The sums end the same as by single events, bit for bit."""
     GetEventState: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.GetEventStateRequest, _ledger_pb2.GetEventStateResponse]
     """What became of an event; with wait = true answers when it is searchable or dead, or at the deadline."""
     RecordDeadEvents: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.RecordDeadEventsRequest, _ledger_pb2.RecordDeadEventsResponse]
@@ -47,12 +47,12 @@ class LedgerServiceStub:
     SwitchView: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.SwitchViewRequest, _ledger_pb2.SwitchViewResponse]
     """Serves the named view once nothing is left to project into it."""
     DropView: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.DropViewRequest, _ledger_pb2.DropViewResponse]
-    """Ends the life of a view that is not served."""
+    """Deletes a view that is not served."""
     ListViews: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListViewsRequest, _ledger_pb2.ListViewsResponse]
     CheckProfiles: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.CheckProfilesRequest, _ledger_pb2.CheckProfilesResponse]
     """Recomputes profiles from edge rows and compares sums and index; repairs on request."""
     AdoptRestoredLedger: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.AdoptRestoredLedgerRequest, _ledger_pb2.AdoptRestoredLedgerResponse]
-    """Clears what cannot be answered from one restored backup: a new epoch, every object marked."""
+    """Adopts a restored backup: starts a new epoch and marks every object, so that the index is filled again."""
 
 @_typing.type_check_only
 class LedgerServiceAsyncStub(LedgerServiceStub):
@@ -62,7 +62,7 @@ class LedgerServiceAsyncStub(LedgerServiceStub):
     ApplyPublications: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ApplyPublicationsRequest, _ledger_pb2.ApplyPublicationsResponse]  # type: ignore[assignment]
     """Applies events in order, in one transaction; what they touched is then projected in the background. Safe to repeat."""
     LoadPublications: _aio.StreamUnaryMultiCallable[_ledger_pb2.LoadPublicationsRequest, _ledger_pb2.LoadPublicationsResponse]  # type: ignore[assignment]
-    """The bulk road of `citewell load`: the same end state as single events, bit for bit in the sums."""
+    """Loads many publications at once, for `citewell load`. The sums end the same as by single events, bit for bit."""
     GetEventState: _aio.UnaryUnaryMultiCallable[_ledger_pb2.GetEventStateRequest, _ledger_pb2.GetEventStateResponse]  # type: ignore[assignment]
     """What became of an event; with wait = true answers when it is searchable or dead, or at the deadline."""
     RecordDeadEvents: _aio.UnaryUnaryMultiCallable[_ledger_pb2.RecordDeadEventsRequest, _ledger_pb2.RecordDeadEventsResponse]  # type: ignore[assignment]
@@ -73,12 +73,12 @@ class LedgerServiceAsyncStub(LedgerServiceStub):
     SwitchView: _aio.UnaryUnaryMultiCallable[_ledger_pb2.SwitchViewRequest, _ledger_pb2.SwitchViewResponse]  # type: ignore[assignment]
     """Serves the named view once nothing is left to project into it."""
     DropView: _aio.UnaryUnaryMultiCallable[_ledger_pb2.DropViewRequest, _ledger_pb2.DropViewResponse]  # type: ignore[assignment]
-    """Ends the life of a view that is not served."""
+    """Deletes a view that is not served."""
     ListViews: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListViewsRequest, _ledger_pb2.ListViewsResponse]  # type: ignore[assignment]
     CheckProfiles: _aio.UnaryUnaryMultiCallable[_ledger_pb2.CheckProfilesRequest, _ledger_pb2.CheckProfilesResponse]  # type: ignore[assignment]
     """Recomputes profiles from edge rows and compares sums and index; repairs on request."""
     AdoptRestoredLedger: _aio.UnaryUnaryMultiCallable[_ledger_pb2.AdoptRestoredLedgerRequest, _ledger_pb2.AdoptRestoredLedgerResponse]  # type: ignore[assignment]
-    """Clears what cannot be answered from one restored backup: a new epoch, every object marked."""
+    """Adopts a restored backup: starts a new epoch and marks every object, so that the index is filled again."""
 
 class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Writes: the ledger of papers, citations and sums, and the views projected from it."""
@@ -97,7 +97,7 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_ledger_pb2.LoadPublicationsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.LoadPublicationsResponse, _abc.Awaitable[_ledger_pb2.LoadPublicationsResponse]]:
-        """The bulk road of `citewell load`: the same end state as single events, bit for bit in the sums."""
+        """Loads many publications at once, for `citewell load`. The sums end the same as by single events, bit for bit."""
 
     @_abc_1.abstractmethod
     def GetEventState(
@@ -144,7 +144,7 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.DropViewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.DropViewResponse, _abc.Awaitable[_ledger_pb2.DropViewResponse]]:
-        """Ends the life of a view that is not served."""
+        """Deletes a view that is not served."""
 
     @_abc_1.abstractmethod
     def ListViews(
@@ -167,6 +167,6 @@ class LedgerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.AdoptRestoredLedgerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.AdoptRestoredLedgerResponse, _abc.Awaitable[_ledger_pb2.AdoptRestoredLedgerResponse]]:
-        """Clears what cannot be answered from one restored backup: a new epoch, every object marked."""
+        """Adopts a restored backup: starts a new epoch and marks every object, so that the index is filled again."""
 
 def add_LedgerServiceServicer_to_server(servicer: LedgerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
