@@ -44,3 +44,15 @@ def test_each_worker_begins_as_told() -> None:
         assert pool.submit(begun.is_set).result(30)
     finally:
         pool.shutdown()
+
+
+def test_workers_work_where_the_system_forbids_another_niceness(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", forbidden)
+    pool = worker_pool(1, "test")
+    try:
+        assert pool.submit(sum, [1, 2]).result(30) == 3
+    finally:
+        pool.shutdown()

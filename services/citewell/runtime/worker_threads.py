@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 # Added to the niceness of worker threads and of all that they start, such as a model's own threads. An event loop
 # needs little of a core, but soon: behind a dozen threads that compute it takes seconds even to refuse a call.
@@ -25,7 +26,9 @@ def worker_pool(threads: int | None, name: str, begin: Callable[[], object] = la
 
 
 def _yield_to_event_loops() -> None:
-    if sys.platform == "linux":  # elsewhere threads have no niceness of their own
-        thread = threading.get_native_id()
+    if sys.platform != "linux":  # elsewhere threads have no niceness of their own
+        return
+    thread = threading.get_native_id()
+    with suppress(OSError):  # a sandbox that forbids it costs promptness, not the service
         niceness = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, min(_LOWEST, niceness + NICENESS))
