@@ -131,14 +131,16 @@ class GraphEncoder:
         prepared, _ = self._prepared(text)
         return len(self._tokenizer.encode(prepared)) > self.max_tokens
 
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, apart: bool = False) -> NDArray[np.float32]:
+        """One row a text. `apart`: a batch a text, so that no bit of a vector depends on the other texts."""
         tokens = self.tokenize(texts)
         out = np.empty((len(texts), self.dimension), np.float32)
         lengths = [len(encoding) for encoding in tokens]
         left = sum(lengths)
         pieces = SimpleQueue[tuple[NDArray[np.int64], int]]()
         # A query's few texts are spread over the cores as well, so that none idles.
-        for batch in token_batches(lengths, min(self._batch_tokens, math.ceil(left / self._session.streams))):
+        budget = 1 if apart else min(self._batch_tokens, math.ceil(left / self._session.streams))
+        for batch in token_batches(lengths, budget):
             pieces.put((batch, left))
             left -= sum(lengths[i] for i in batch)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from citewell import __version__
+from citewell.profiler.draft_vectors import DraftVectors
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoders
@@ -63,6 +64,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
     ) -> None:
         self._database, self._encoders, self._watermarks = database, encoders, watermarks
         self._weights, self._words, self._pool = weights, words, pool
+        self._drafts = DraftVectors()
         self.query_map: QueryMap | None = None
         """Maps HYBRID's query vectors. It is applied only with the encoder that it was made for."""
 
@@ -168,9 +170,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         incomplete = not self._watermarks.complete
         encoder = self._encoder()
         context, paper = normalise(query.context), encoder.paper_text(query.title, query.abstract)
-        vectors = encoder.encode([text for text in (context, paper) if text])
-        of_context = vectors[0] if context else None
-        of_paper = vectors[-1] if paper else None
+        of_context, of_paper = self._drafts.encode(encoder, context, paper)
         words, second = None, None
         if view.words:  # points of views made before schema 0002 hold no words
             words = weigh_words(query, self._words, statistics)
