@@ -153,7 +153,7 @@ def test_wrong_input_is_told_in_one_line(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder, options, words, code in (
         (tmp_path / "empty", (), "papers.jsonl", FAILED),
-        (tmp_path / "nowhere", (), "papers.jsonl", FAILED),
+        (tmp_path / "nowhere", (), "no folder", WRONG_USAGE),
         (tmp_path / "empty", ("--split", "dev"), "--split", WRONG_USAGE),
     ):
         done = subprocess.run(
