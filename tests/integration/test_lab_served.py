@@ -16,8 +16,10 @@ from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.protocol import Mode, make_task
 from citewell.lab.retrieval import IdOrder
 from citewell.lab.served import Served, compare_with_index
+from citewell.runtime.channels import open_channel
 from citewell.runtime.server import ServiceProcess
 from tests.lab_sets import invented, vectors_of, write_lines
+from tests.servers.in_process import until_serving
 
 
 @pytest.fixture
@@ -34,10 +36,13 @@ async def _through_a_server(experiment: Experiment, folder: Path) -> Served:
     process = ServiceProcess("index", settings, IndexServer(settings))
     running = asyncio.create_task(process.run())
     await asyncio.wait({running, asyncio.create_task(process.bound.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    address = f"localhost:{process.port}"
+    channel = open_channel(address)
     try:
-        address = f"localhost:{process.port}"
+        await until_serving(channel, "citewell.index.v1.IndexService")
         return await compare_with_index(experiment, address, experiment.task.queries, 40, 20, lambda *_: None)
     finally:
+        await channel.close()
         process.stop()
         await running
 

@@ -19,11 +19,12 @@ from citewell.reranker.settings import Backend, RerankerSettings
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
 from citewell.runtime import deadlines
-from citewell.runtime.channels import invoke, open_channel, require_serving
-from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Overloaded
+from citewell.runtime.channels import invoke, open_channel
+from citewell.runtime.errors import DeadlineExceeded, InvalidField, Overloaded
 from citewell.runtime.server import ServiceProcess
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.limits import MAX_ABSTRACT, MAX_CANDIDATES, MAX_EVIDENCE, MAX_PASSAGE, MAX_TITLE
+from tests.servers.in_process import until_serving
 from tests.tiny_models import write_tiny_davinci
 
 SERVICE = "citewell.reranker.v1.RerankerService"
@@ -44,12 +45,7 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Any, RerankerServer]]:
     await asyncio.wait_for(process.bound.wait(), 10)
     channel = open_channel(f"127.0.0.1:{process.port}")
     try:
-        async with asyncio.timeout(20):
-            while True:
-                with contextlib.suppress(CitewellError):
-                    await require_serving(channel, SERVICE)
-                    break
-                await asyncio.sleep(0.02)
+        await until_serving(channel, SERVICE)
         yield RerankerServiceStub(channel), service
     finally:
         await channel.close()

@@ -24,6 +24,7 @@ from citewell.runtime.channels import answers, open_channel
 from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField
 from citewell.runtime.server import ServiceProcess
 from tests.integration.test_service_process import NAME, connected, rerank, running
+from tests.servers.in_process import until_serving
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ async def test_a_stream_of_answers_has_a_client_span_too(exporter: InMemorySpanE
     await asyncio.wait_for(process.bound.wait(), 10)
     channel = open_channel(f"127.0.0.1:{process.port}")
     try:
+        await until_serving(channel, "citewell.recommender.v1.RecommenderService")
         stub = RecommenderServiceStub(channel)
         with deadlines.within(10), pytest.raises(InvalidField):
             await anext(answers(stub.RecommendManuscript, RecommendManuscriptRequest(), "manuscript"))
