@@ -21,9 +21,13 @@ class ValidationPool:
         self.papers = np.union1d(drawn, data.contexts.cited[self.queries])
 
     def mrr(self, scores: Vectors) -> float:
-        """MRR in % by these scores, `[queries, papers]`."""
+        """MRR in % by these scores, `[queries, papers]`.
+
+        Of papers with equal scores the cited one ranks last: a model that tells none apart must not look perfect.
+        """
         ranks = np.zeros(len(self.queries), np.int64)
         for row, eligible in enumerate(self._task.eligible(self._data, self.queries)):
             gold = int(np.searchsorted(self.papers, self._data.contexts.cited[self.queries[row]]))
-            ranks[row] = 1 + int(np.count_nonzero(eligible[self.papers] & (scores[row] > scores[row, gold])))
+            others = eligible[self.papers] & (np.arange(len(self.papers)) != gold)
+            ranks[row] = 1 + int(np.count_nonzero(others & ~(scores[row] < scores[row, gold])))
         return means(ranks, ["MRR"])["MRR"]
