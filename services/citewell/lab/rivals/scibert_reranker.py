@@ -7,23 +7,23 @@ from SciBERT; the packaged MiniLM is the default here, since it needs no downloa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, processors
+from tokenizers import processors
 from torch import Tensor, nn
 
 from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.davinci.lists import CandidateLists, NegativeSampling
-from citewell.lab.davinci.model import load_encoder, minilm_folder
+from citewell.lab.davinci.model import load_encoder
 from citewell.lab.davinci.retrieve import candidate_lists
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.metrics import means
 from citewell.lab.rivals.optimisers import Optimisers
+from citewell.lab.rivals.pretrained import freeze_word_embeddings, read_tokenizer
 from citewell.lab.rivals.query_texts import nearest_words
 from citewell.lab.rivals.rival import ListReranker, Rival, State
 from citewell.lab.sampling import sampled
@@ -81,11 +81,7 @@ class Pairs:
     """The texts of pairs as token numbers."""
 
     def __init__(self, data: Dataset, settings: RerankerSettings) -> None:
-        folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
-        file = folder / "tokenizer.json"
-        self._tokenizer = (
-            Tokenizer.from_file(str(file)) if file.exists() else Tokenizer.from_pretrained(settings.encoder)
-        )
+        self._tokenizer = read_tokenizer(settings.encoder)
         marks = [(mark, self._tokenizer.token_to_id(mark)) for mark in ("[CLS]", "[SEP]")]
         if all(number is not None for _, number in marks):  # other families bring their own marks
             self._tokenizer.post_processor = processors.TemplateProcessing(
@@ -190,8 +186,8 @@ class RerankerLearner:
 def new_model(settings: RerankerSettings) -> CrossEncoder:
     """The encoder with a new linear layer."""
     model = CrossEncoder(load_encoder(settings.encoder), settings.seed)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not (settings.freeze_words and "word_embeddings" in name))
+    if settings.freeze_words:
+        freeze_word_embeddings(model)
     return model
 
 

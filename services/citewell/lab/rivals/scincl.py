@@ -7,20 +7,18 @@ are the defaults here. The graph's embedding is spectral, where the authors trai
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoModel
 
 from citewell.lab.dataset import Dataset, Rows
-from citewell.lab.davinci.model import minilm_folder
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.rivals.citation_neighbours import Bands, CitationNeighbours
 from citewell.lab.rivals.optimisers import Optimisers
+from citewell.lab.rivals.pretrained import freeze_word_embeddings, read_tokenizer, weights_of
 from citewell.lab.rivals.query_texts import nearest_words
 from citewell.lab.rivals.rival import Rival, State
 from citewell.lab.rivals.validation import ValidationPool
@@ -57,6 +55,7 @@ class ScinclSettings:
     paper: float = 0.0
     """The weight of the citing paper's title and abstract in the query."""
     freeze_words: bool = True
+    """Do not train the word embeddings."""
     validation_queries: int = 100
     validation_papers: int = 500
     seed: int = 13
@@ -73,15 +72,14 @@ class TextEncoder(nn.Module):
         super().__init__()
         if settings.pooling not in ("mean", "cls"):
             raise ValueError(f"pooling is mean or cls, got {settings.pooling!r}")
-        folder = minilm_folder() if settings.encoder == "minilm" else settings.encoder
-        file = Path(folder) / "tokenizer.json"
-        self._tokenizer = Tokenizer.from_file(str(file)) if file.exists() else Tokenizer.from_pretrained(folder)
+        self._tokenizer = read_tokenizer(settings.encoder)
         self._tokenizer.enable_truncation(settings.longest)
         self._tokenizer.enable_padding()
         self._mean = settings.pooling == "mean"
-        self.encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False)
-        for name, parameter in self.encoder.named_parameters():
-            parameter.requires_grad_(not (settings.freeze_words and "word_embeddings" in name))
+        name = weights_of(settings.encoder)
+        self.encoder = AutoModel.from_pretrained(name, dtype=torch.float32, add_pooling_layer=False)
+        if settings.freeze_words:
+            freeze_word_embeddings(self.encoder)
 
     def forward(self, texts: list[str]) -> Tensor:
         """The vector of each text."""
