@@ -43,7 +43,7 @@ def _left(views: list[messages.View], name: str) -> int:
     for view in views:
         if view.name == name if name else view.serving:
             return view.marks + view.encode_marks
-    known = ", ".join(view.name for view in views)
+    known = ", ".join(view.name for view in views) or "none"
     raise NotFound(f"there is no view {name!r}; there are {known}" if name else "no view is serving")
 
 
