@@ -55,7 +55,7 @@ def test_a_pair_is_title_abstract_and_context_then_the_candidates_title_and_abst
     place = said.index("TARGETCIT")
     abstract = " ".join(data.papers.abstracts[citing].split()[:3])
     assert pairs.query(row) == f"{data.papers.titles[citing]} {abstract} {' '.join(said[place - 2 : place + 3])}"
-    ids, mask, types = pairs.of(row, np.array([0, 7]))
+    ids, mask, types = pairs.of((row, np.array([0, 7])))
     assert ids.shape == mask.shape == types.shape
     first = ids[0][mask[0] == 1]
     assert (first == 3).sum() == 2, "[SEP] after either side"
@@ -67,14 +67,14 @@ def test_its_size_is_the_encoders_and_one_linear_layer(experiment: Experiment, s
     encoder = sum(each.numel() for each in model.encoder.parameters())
     assert sum(each.numel() for each in model.parameters()) == encoder + 16 + 1
     with torch.no_grad():
-        scores = model(*Pairs(experiment.data, settings).of(int(experiment.task.queries[0]), np.arange(4)))
+        scores = model(*Pairs(experiment.data, settings).of((int(experiment.task.queries[0]), np.arange(4))))
     assert scores.shape == (4,)
     assert ((scores > 0) & (scores < 1)).all()
 
 
 def test_gradients_flow_to_every_parameter(experiment: Experiment, settings: RerankerSettings) -> None:
     learning = learner(settings, experiment)
-    torch.autograd.backward(learning.loss(0, np.random.default_rng(0)))
+    torch.autograd.backward(learning.loss(np.array([0]), np.random.default_rng(0)))
     still = [
         name
         for name, each in learning.model.named_parameters()
@@ -82,6 +82,35 @@ def test_gradients_flow_to_every_parameter(experiment: Experiment, settings: Rer
         if "key.bias" not in name and (each.grad is None or not each.grad.abs().sum() > 0)
     ]
     assert still == []
+
+
+def test_the_loss_of_several_queries_is_the_mean_of_their_losses(
+    experiment: Experiment, settings: RerankerSettings
+) -> None:
+    learning = learner(replace(settings, rate=3e-3), experiment)
+    learning.lists = learning.lists.take(np.arange(4))
+    for number in range(60):
+        learning.step(number)
+    for module in learning.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    rng = np.random.default_rng(3)
+    together = float(learning.loss(np.array([0, 1]), rng).detach())
+    rng = np.random.default_rng(3)
+    apart = [float(learning.loss(np.array([row]), rng).detach()) for row in (0, 1)]
+    assert abs(apart[0] - apart[1]) > 0.005, "else any of them would pass"
+    assert together == pytest.approx(np.mean(apart), abs=1e-3)
+
+
+def test_easy_negatives_come_from_other_queries_lists(experiment: Experiment, settings: RerankerSettings) -> None:
+    learning = learner(replace(settings, easy_steps=1), experiment)
+    own = set(learning.lists.papers[0].tolist())
+    _, easy = learning.drawn(0, np.random.default_rng(0), easy=True)
+    _, hard = learning.drawn(0, np.random.default_rng(0), easy=False)
+    assert easy[0] == hard[0] == learning.lists.gold[0]
+    assert len(easy) > 1, "the other lists hold other papers"
+    assert not own & set(easy[1:].tolist())
+    assert set(hard[1:].tolist()) <= own
 
 
 def test_it_overfits_and_its_loss_falls(experiment: Experiment, settings: RerankerSettings) -> None:

@@ -43,6 +43,11 @@ class RerankerSettings:
     """Which of the lab's systems retrieves the train queries' lists."""
     depth: int = 2000
     negatives: int = 62
+    queries: int = 1
+    """Queries of one step; the loss is the mean over them."""
+    easy_steps: int = 0
+    """The first so many steps draw their negatives from other queries' lists; the model learns to match topics first.
+    The paper does not do so; short trainings need it."""
     margin: float = 0.1
     rate: float = 1e-5
     decay: float = 1e-2
@@ -102,10 +107,10 @@ class Pairs:
         papers = self._data.papers
         return f"{papers.titles[row]} {' '.join(papers.abstracts[row].split()[: self._settings.abstract_words])}"
 
-    def of(self, query: int, papers: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Token numbers, mask and token types of a query with each of some papers."""
-        asked = self.query(query)
-        made = self._tokenizer.encode_batch([(asked, self.paper(int(paper))) for paper in papers])
+    def of(self, *lists: tuple[int, Rows]) -> tuple[Tensor, Tensor, Tensor]:
+        """Token numbers, mask and token types of each query with each of its papers, in this order."""
+        asked = [(self.query(query), papers) for query, papers in lists]
+        made = self._tokenizer.encode_batch([(text, self.paper(int(one))) for text, papers in asked for one in papers])
         return (
             torch.tensor([each.ids for each in made]),
             torch.tensor([each.attention_mask for each in made]),
@@ -128,13 +133,13 @@ class CrossEncoderReranker:
             for row, query in enumerate(lists.queries.tolist()):
                 papers = lists.papers[row][lists.papers[row] >= 0]
                 for start in range(0, len(papers), _PAIRS):
-                    some = self._model(*self._pairs.of(query, papers[start : start + _PAIRS]))
+                    some = self._model(*self._pairs.of((query, papers[start : start + _PAIRS])))
                     found[row, start : start + len(some)] = some.numpy()
         return found
 
 
 class RerankerLearner:
-    """One query a step: its cited paper against papers drawn from its list, which its bracket does not cite."""
+    """The cited paper of a query against papers drawn from its list, which its bracket does not cite."""
 
     def __init__(self, settings: RerankerSettings, experiment: Experiment, on_progress: OnProgress) -> None:
         self._settings = settings
@@ -156,17 +161,23 @@ class RerankerLearner:
     def step(self, number: int) -> float:
         torch.manual_seed(self._settings.seed * 1_000_003 + number)
         rng = np.random.default_rng((self._settings.seed, 1, number))
-        return self._optimisers.step(self.loss(int(rng.integers(len(self.lists))), rng))
+        rows = rng.integers(len(self.lists), size=self._settings.queries)
+        return self._optimisers.step(self.loss(rows, rng, easy=number < self._settings.easy_steps))
 
-    def loss(self, row: int, rng: np.random.Generator) -> Tensor:
-        """The mean hinge of the negatives of one query."""
-        query = int(self.lists.queries[row])
-        sampling = NegativeSampling(count=self._settings.negatives)
-        negatives = sampling.draw(self.lists, row, rng, self._answers(query).astype(np.int32))
-        papers = np.concatenate([self.lists.gold[row : row + 1], negatives]).astype(np.int64)
+    def loss(self, rows: Rows, rng: np.random.Generator, *, easy: bool = False) -> Tensor:
+        """The mean hinge of the negatives of each query, and its mean over the queries."""
+        pairs = [self.drawn(int(row), rng, easy=easy) for row in rows]
         self.model.train()
-        scores: Tensor = self.model(*self._pairs.of(query, papers))
-        return torch.relu(scores[1:] - scores[0] + self._settings.margin).mean()
+        scores: Tensor = self.model(*self._pairs.of(*pairs))
+        each = torch.split(scores, [len(papers) for _, papers in pairs])
+        return torch.stack([torch.relu(own[1:] - own[0] + self._settings.margin).mean() for own in each]).mean()
+
+    def drawn(self, row: int, rng: np.random.Generator, *, easy: bool) -> tuple[int, Rows]:
+        """A query with its cited paper and negatives, the cited paper first."""
+        query = int(self.lists.queries[row])
+        sampling = NegativeSampling(count=self._settings.negatives, easy_share=float(easy))
+        negatives = sampling.draw(self.lists, row, rng, self._answers(query).astype(np.int32))
+        return query, np.concatenate([self.lists.gold[row : row + 1], negatives]).astype(np.int64)
 
     def validate(self) -> float:
         order = CrossEncoderReranker(self.model, self._pairs).scores(self._watched)
