@@ -18,7 +18,7 @@ from citewell.lab.global_strategy import DraftBm25
 from citewell.lab.ilciter import CONDITIONAL
 from citewell.lab.reference_lists import reference_lists
 from citewell.lab.rivals.measuring import Bench
-from citewell.lab.rivals.page import against_global, compare_new, same_candidates, wins
+from citewell.lab.rivals.page import against_global, against_heads, compare_new, same_candidates, wins
 from citewell.lab.rivals.report import Asked, Rows, laid, missing, pipelines
 from citewell.lab.rivals.rival import run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
@@ -236,6 +236,17 @@ def test_davinci_is_compared_with_another_reranker_of_the_same_candidates(bench:
     (line,) = same_candidates(bench, rows).splitlines()
     assert line.startswith("- **OURS** against **THEIRS**")
     assert "MRR +50.0 [+50.0, +50.0], R@10 +0.0" in line
+
+
+def test_davinci_is_compared_with_every_other_head_of_its_run(bench: Bench) -> None:
+    count = len(bench.asked)
+    heads = {"rank:davinci": np.full(count, 1.0), "rank:a1": np.full(count, 2.0), "rank:a4+margin": np.full(count, 0.0)}
+    row = Row("heads", "heads", Measured(heads, 2.5, 40.0), 0.0, {"commit": "abc"})
+    first, second = against_heads(bench, row).splitlines()
+    assert first.startswith(f"- **DAVINCI** against **A1: no prior** ({count} queries): MRR +50.0 [+50.0, +50.0], R@10")
+    assert "A4: scalar gate+margin" in second
+    assert "R@10 +100.0 [+100.0, +100.0]" in second
+    assert against_heads(bench, None) == ""
 
 
 def test_global_is_compared_with_each_other_system(bench: Bench) -> None:

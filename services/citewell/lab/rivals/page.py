@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citewell.lab import pictures
 from citewell.lab.bench_report import environment, markdown_table
@@ -15,13 +16,14 @@ from citewell.lab.reference_lists import global_difference
 from citewell.lab.rivals.measuring import DAVINCI, OURS, Bench
 from citewell.lab.rivals.report import Rows
 from citewell.lab.rivals.rows import Row
-from citewell.lab.rivals.tables import Head, Lines
+from citewell.lab.rivals.tables import Head, Lines, head_title
 from citewell.lab.rivals.timing import TIMED
 
 _PLAIN = ("bm25", "bm25-contexts", "content")
 """Measured by us, but nobody's system of ours."""
 _BROKEN_DOWN = ("in-degree of the gold paper", "age of the gold paper, years")
 _SEED = 2026
+Ranks = NDArray[np.int64]
 
 
 def page(
@@ -41,6 +43,7 @@ def page(
         "## Where a rival wins\n",
         wins(bench, rows.retrieved),
         *_part("\n## Rerankers on the same candidates\n", same_candidates(bench, rows.reranked)),
+        *_part("\n## DAVINCI and its ablations on the same candidates\n", against_heads(bench, rows.heads)),
         *_part("\n## Whole reference lists\n", against_global(rows.lists)),
         "\n## How it was measured\n",
         f"Command: `{command}`; commit {commits}. {environment(('torch', 'numpy', 'scipy', 'bm25s', 'openvino'))}\n",
@@ -75,14 +78,35 @@ def same_candidates(bench: Bench, rows: Mapping[str, Row]) -> str:
         ours = rows.get(f"{retriever}>{DAVINCI}")
         if reranker == DAVINCI or ours is None:
             continue
-        ranks, clusters = _ranks(ours), bench.clusters[: len(_ranks(ours))]
-        told = []
-        for metric in ("MRR", "R@10"):
-            found = compare(metric, ranks, _ranks(row), np.random.default_rng(_SEED), clusters)
-            told.append(f"{metric} {found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]")
+        ranks, told = _ranks(ours), _ahead(bench, _ranks(ours), _ranks(row))
         times = f"{ours.measured.rerank_ms:.0f} CPU ms a list against {row.measured.rerank_ms:.0f}"
-        lines.append(f"- **{ours.title}** against **{row.title}** ({len(ranks)} queries): {', '.join(told)}; {times}.")
+        lines.append(f"- **{ours.title}** against **{row.title}** ({len(ranks)} queries): {told}; {times}.")
     return "\n".join(lines)
+
+
+def against_heads(bench: Bench, row: Row | None) -> str:
+    """DAVINCI's head against each other head of the same run, in points."""
+    ranks = (
+        {name.removeprefix("rank:"): found.astype(np.int64) for name, found in row.measured.values.items()}
+        if row
+        else {}
+    )
+    if DAVINCI not in ranks:
+        return ""
+    ours, lines = ranks.pop(DAVINCI), []
+    for name, theirs in ranks.items():
+        told = _ahead(bench, ours, theirs)
+        lines.append(f"- **{head_title(DAVINCI)}** against **{head_title(name)}** ({len(ours)} queries): {told}.")
+    return "\n".join(lines)
+
+
+def _ahead(bench: Bench, ours: Ranks, theirs: Ranks) -> str:
+    """How far our ranks of the first queries are ahead of others, with intervals."""
+    told = []
+    for metric in ("MRR", "R@10"):
+        found = compare(metric, ours, theirs, np.random.default_rng(_SEED), bench.clusters[: len(ours)])
+        told.append(f"{metric} {found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]")
+    return ", ".join(told)
 
 
 def against_global(rows: Mapping[str, Row]) -> str:
@@ -194,5 +218,5 @@ def draw(bench: Bench, retrieved: Mapping[str, Row], reranked: Mapping[str, Row]
         pictures.bars(groups, series, "MRR, %", f"{name}: by {title}", out / f"rivals-{name}-{stem}")
 
 
-def _ranks(row: Row) -> np.ndarray:
+def _ranks(row: Row) -> Ranks:
     return row.measured.values["rank"].astype(np.int64)

@@ -197,12 +197,20 @@ def ablations_table(row: Row, data_name: str) -> tuple[Head, Lines]:
     lines = []
     for name, ranks in row.measured.values.items():
         head = name.removeprefix("rank:")
-        variant = head.partition("+")[0]  # a head may name its loss
         cells = [f"{100 * float(_per_query(metric, ranks).mean()):.1f}" for metric in ABLATIONS_METRICS]
-        printed = ABLATIONS_PUBLISHED[beside].get(variant)
-        title = head.replace(variant, ABLATIONS_TITLES.get(variant, variant), 1)
-        lines.append([title, *cells, f"{printed:.1f}" if printed else "—"])
+        printed = ABLATIONS_PUBLISHED[beside].get(_variant(head))
+        lines.append([head_title(head), *cells, f"{printed:.1f}" if printed else "—"])
     return ("head", *ABLATIONS_METRICS, f"published, {beside}: MRR"), lines
+
+
+def head_title(head: str) -> str:
+    """What a head of a DAVINCI run is called."""
+    variant = _variant(head)
+    return head.replace(variant, ABLATIONS_TITLES.get(variant, variant), 1)
+
+
+def _variant(head: str) -> str:
+    return head.partition("+")[0]  # a head may name its loss
 
 
 def evidence_tables(row: Row) -> dict[str, tuple[Head, Lines]]:
