@@ -320,3 +320,33 @@ def test_batches_take_the_shares_of_the_budget_in_turn(
     budget = TokenBudget(context=16, query_title=8, candidate=20, window=64)
     train(settings(encoder, steps=2, accumulate=2, budget=budget, shares=(1.0, 0.5)), data, tmp_path, until=2)
     assert min(lengths[0], lengths[2]) > max(lengths[1], lengths[3])
+
+
+def test_batches_show_abstracts_and_leave_them_out_in_turn(
+    world: tuple[Path, TrainingData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, data = world
+    lengths: list[int] = []
+    real = training.Reranker.encode
+
+    def watched(model: training.Reranker, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        lengths.append(ids.shape[1])
+        return real(model, ids, *rest)
+
+    monkeypatch.setattr(training.Reranker, "encode", watched)
+    budget = TokenBudget(context=16, query_title=8, candidate=80, window=200)
+    train(settings(encoder, steps=2, accumulate=2, budget=budget, abstracts=(True, False)), data, tmp_path, until=2)
+    assert min(lengths[0], lengths[2]) > max(lengths[1], lengths[3])
+
+
+def test_the_second_loss_is_that_without_the_retrievals_score(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+
+    def first_loss(**weights: float) -> float:
+        folder = tmp_path / str(weights)
+        log = train(settings(encoder, steps=1, validate_every=1, **weights), data, folder).log()
+        return float(log[0]["loss"]["davinci"])
+
+    with_score, without = first_loss(joined=0.5), first_loss()
+    assert with_score != pytest.approx(without, abs=1e-4)
+    assert first_loss(joined=0.5, alone=2.0) == pytest.approx(with_score + 2 * without, abs=1e-4)

@@ -54,6 +54,9 @@ class TrainSettings:
     joined: float = 0.0
     """The weight of the retrieval's score that is added to the logits in loss and validation, as the recommender adds
     the second phase's: the heads then learn what that score does not know."""
+    alone: float = 0.0
+    """The weight of a second loss, of the logits without the retrieval's score: a model that only learns what that
+    score does not know ranks badly where there is no such score."""
     loss: str = "listwise"
     """"margin" is eq. 11."""
     margin: float = 0.1
@@ -64,6 +67,9 @@ class TrainSettings:
     shares: tuple[float, ...] = (1.0,)
     """Batches are cut to these shares of the budget in turn: a model that has read short texts ranks by them in a first
     pass."""
+    abstracts: tuple[bool, ...] = (True,)
+    """Batches show abstracts or leave them out in turn: a model that never read titles alone fails on corpora that have
+    nothing else."""
     mentions: int = 2
     """The number of citing contexts that share the budget's `mentions` tokens."""
     steps: int = 600
@@ -112,5 +118,6 @@ class TrainSettings:
         stored["budget"] = TokenBudget(**stored.get("budget", {}))
         stored["side_positions"] = tuple(stored.get("side_positions", cls().side_positions))
         stored["shares"] = tuple(stored.get("shares", cls().shares))
+        stored["abstracts"] = tuple(stored.get("abstracts", cls().abstracts))
         stored["heads"] = tuple(stored.get("heads", cls().heads))
         return cls(**stored)

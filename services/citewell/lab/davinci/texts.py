@@ -51,15 +51,20 @@ class PairTexts:
 
     data: Dataset
     mentions: Mentions | None = None
+    abstracts: bool = True
+    """False leaves all abstracts out, as if the data set had none."""
 
     def query(self, row: int) -> Query:
         """S, T, A of the context in `row`."""
         contexts, papers = self.data.contexts, self.data.papers
         citing = int(contexts.citing[row])
-        return Query(contexts.texts[row], papers.titles[citing], papers.abstracts[citing])
+        return Query(contexts.texts[row], papers.titles[citing], self._abstract(citing))
 
     def candidate(self, query: int, paper: int) -> CandidateText:
         """T_c, A_c of a paper, and its citing contexts most similar to the query."""
         papers = self.data.papers
         said = self.mentions.of(query, paper) if self.mentions else ()
-        return CandidateText(papers.titles[paper], papers.abstracts[paper], said)
+        return CandidateText(papers.titles[paper], self._abstract(paper), said)
+
+    def _abstract(self, paper: int) -> str:
+        return self.data.papers.abstracts[paper] if self.abstracts else ""

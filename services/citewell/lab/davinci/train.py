@@ -18,6 +18,7 @@ from citewell.lab.davinci.exported import starting_point
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.model import (
     HeadOutput,
+    Loss,
     Reranker,
     load_encoder,
     minilm_folder,
@@ -29,6 +30,7 @@ from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.scoring import joined, score_lists, torch_encode
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts
+from citewell.reranker.pairs import PairTokenizer
 from citewell.reranker.rerank import shortened
 
 OnProgress = Callable[[dict[str, Any]], None]
@@ -84,12 +86,16 @@ class _Trainer:
         self.optimizer = torch.optim.AdamW(_parameter_groups(self.model, settings))
         lengths = np.array([len(data.texts.data.contexts.texts[int(row)]) for row in data.lists.queries], np.int32)
         tokenizers = [run.tokenizer(shortened(settings.budget, share)) for share in settings.shares]
-        pairs = [PairBatches(data.lists, data.texts, each, settings.decay) for each in tokenizers]
+        texts = [replace(data.texts, abstracts=shown) for shown in settings.abstracts]
         answers = Brackets(data.texts.data).answers if settings.whole_bracket else None
-        self.batches = [
-            TrainingBatches(each, settings.sampling, settings.queries_per_batch, lengths, settings.seed, answers)
-            for each in pairs
-        ]
+
+        def batches(texts: PairTexts, tokenizer: PairTokenizer) -> TrainingBatches:
+            pairs = PairBatches(data.lists, texts, tokenizer, settings.decay)
+            return TrainingBatches(
+                pairs, settings.sampling, settings.queries_per_batch, lengths, settings.seed, answers
+            )
+
+        self.batches = [batches(each, tokenizer) for each in texts for tokenizer in tokenizers]
         self.step, self.best, self.stale = 0, -1.0, 0
         self.entries: list[dict[str, Any]] = []
         if run.checkpoint.exists():
@@ -134,10 +140,14 @@ class _Trainer:
             outputs: dict[str, HeadOutput] = self.model(*batch)
         width = 1 + settings.sampling.count
         retrieval = settings.joined * batch[3][:, list(PriorKind).index(PriorKind.SCORE)]
-        return {
-            name: ranking_loss(kind, (outputs[name].logit + retrieval).reshape(-1, width), settings.margin)
-            for name, kind in self.losses.items()
-        }
+
+        def loss(kind: Loss, logit: Tensor) -> Tensor:
+            found = ranking_loss(kind, (logit + retrieval).reshape(-1, width), settings.margin)
+            if not settings.alone:
+                return found
+            return found + settings.alone * ranking_loss(kind, logit.reshape(-1, width), settings.margin)
+
+        return {name: loss(kind, outputs[name].logit) for name, kind in self.losses.items()}
 
     def _validate(self) -> dict[str, float]:
         """MRR of every head; that of the first decides which weights to keep, and when to stop."""
