@@ -26,6 +26,7 @@ from citewell.profiler.ledger.views import PointForm, read_views, serving_view
 from citewell.profiler.lexical import CHOSEN_BAG, CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS, BagRules, FieldWeights
 from citewell.profiler.query_words import WordWeights, weigh_words
 from citewell.profiler.reads import ProfileScore, score_profiles
+from citewell.profiler.term_weights import PACKAGED, find_term_weights
 from citewell.runtime.errors import FailedPrecondition
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
@@ -222,7 +223,9 @@ def test_the_lab_and_the_service_score_alike(world: World, tmp_path: Path) -> No
     )
     refresh_step(world.database)
     lexicon = Lexicon(data)
-    lab = LexicalProfile("lab", data, lexicon, citations(data, known), CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS)
+    learned = find_term_weights(PACKAGED)
+    rules = CHOSEN_BM25, CHOSEN_FIELDS, CHOSEN_TERMS
+    lab = LexicalProfile("lab", data, lexicon, citations(data, known), *rules, learned=learned)
     queries = data.contexts.of_split("test")[:12]
     wanted = lab.scores(queries)
     assert wanted.max() > 0.1
@@ -230,7 +233,7 @@ def test_the_lab_and_the_service_score_alike(world: World, tmp_path: Path) -> No
     for row, query in enumerate(queries.tolist()):
         citing = int(data.contexts.citing[query])
         asked = Query(data.contexts.texts[query], data.papers.titles[citing], data.papers.abstracts[citing])
-        words = weigh_words(asked, WordWeights(), statistics_of(world))
+        words = weigh_words(asked, WordWeights(learned=learned), statistics_of(world))
         served = scores(world, ids, words, UNKNOWN_DATE)
         np.testing.assert_allclose([served[each].lexical for each in ids], wanted[row], atol=1e-6)
 

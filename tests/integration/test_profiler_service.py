@@ -188,6 +188,23 @@ async def test_a_query_map_for_another_encoder_is_refused(folder: Path, encoder:
             pass
 
 
+async def test_term_weights_change_the_words_of_a_query_and_say_so(folder: Path, encoder: Path) -> None:
+    asked = query(context="Forests are old. Nets in TARGETCIT grow.", title="a net")
+    answers = {}
+    for setting in ("packaged", "none"):
+        (own := folder / setting).mkdir()
+        async with running(own, encoder, term_weights=setting) as profiler:
+            answers[setting] = await call(profiler.queries.EmbedQuery, asked)
+            info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+            assert info.term_weights == answers[setting].term_weights
+    learned, plain = answers["packaged"], answers["none"]
+    assert learned.lexical.terms.ids == plain.lexical.terms.ids
+    assert learned.lexical.terms.values != plain.lexical.terms.values
+    assert (len(learned.term_weights), plain.term_weights) == (16, "")
+    assert learned.settings_hash != plain.settings_hash
+    assert learned.query_vector == plain.query_vector
+
+
 async def test_what_is_published_is_found(folder: Path, encoder: Path) -> None:
     async with running(folder, encoder) as profiler:
         results = await profiler.apply(event("a"), event("b", "a"), event("c", "a", "b"))

@@ -81,6 +81,7 @@ class World:
     content: dict[str, tuple[float, float]] = field(default_factory=dict)
     cut: bool = False
     mapped: tuple[float, float] | None = None
+    term_weights: str = ""
     second_phase: bool = False
     """Whether the index has a second phase; it turns the order around."""
 
@@ -110,6 +111,7 @@ class World:
             statistics="stats-1",
             hybrid=self.mapped,
             query_map="map" if self.mapped else "",
+            term_weights=self.term_weights,
             second=SECOND,
         )
 

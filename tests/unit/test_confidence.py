@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from citewell.index.second_phase_model import packaged_model
+from citewell.profiler.term_weights import PACKAGED, find_term_weights
 from citewell.recommender.confidence import (
     FEATURES,
     BadCalibration,
@@ -17,8 +19,11 @@ from citewell.recommender.confidence import (
     confidences,
     features,
     read_calibration,
+    scorer,
 )
-from citewell.recommender.settings import PACKAGED_CALIBRATION
+from citewell.recommender.settings import PACKAGED_CALIBRATION, RecommenderSettings
+from citewell.reranker.model_files import read_model_folder
+from citewell.reranker.settings import PACKAGED_MODEL
 from citewell.scholarly.queries import Strategy
 
 TABLE = {
@@ -101,6 +106,24 @@ def test_an_unrelated_query_gets_a_low_confidence_by_its_retrieval_scores() -> N
     assert unsure is not None
     assert sure["a"] > 0.9
     assert unsure["a"] < 0.05
+
+
+@pytest.mark.parametrize("reranked", [True, False])
+def test_there_is_a_table_for_the_parts_that_ship(reranked: bool) -> None:
+    calibration = read_calibration(PACKAGED_CALIBRATION.read_text("utf-8"))
+    encoder = calibration.tables[0].encoder.partition("+")[0]
+    learned = find_term_weights(PACKAGED)
+    assert learned is not None
+    reranker, weight = (read_model_folder(PACKAGED_MODEL).hash, chosen_weight()) if reranked else ("", 0.0)
+    second_phase = packaged_model().hash
+    table = calibration.table(Strategy.HYBRID, scorer(encoder, "", learned.digest), reranker, second_phase, weight)
+    assert table is not None
+    assert (table.second_phase, table.second_phase_weight) == (second_phase, weight)
+    assert calibration.table(Strategy.HYBRID, scorer(encoder, "", learned.digest), reranker) is not None
+
+
+def chosen_weight() -> float:
+    return float(RecommenderSettings.model_fields["second_phase_weight"].default)
 
 
 def test_nothing_calibrated_is_no_confidence() -> None:

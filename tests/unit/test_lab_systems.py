@@ -145,14 +145,20 @@ def test_equal_weights_make_the_lexical_profile_what_bm25s_computes(data: Datase
 
 
 def test_words_near_the_marker_count_more(data: Dataset) -> None:
-    lexicon = Lexicon(data)
-    terms = lexicon.query_terms(np.array([0]), TermWeights(reach=2.0, floor=0.1, title=0.0))
-    weight = {term: terms[0, column] for term, column in lexicon._columns.items() if terms[0, column]}
+    known = citations(data, np.empty(0, np.int64))
+    rules = TermWeights(reach=2.0, floor=0.1, title=0.0)
+    lexical = LexicalProfile("lexical", data, Lexicon(data), known, Bm25(), FieldWeights(), rules)
+    weights = dict(zip(*(each.tolist() for each in lexical.word_values(0)), strict=True))
     text = words(data.contexts.texts[0])
     target = text.index("targetcit")
-    for at, word in enumerate(text):
-        if at != target:
-            assert weight[term_id(word)] == pytest.approx(0.1 + 0.9 * np.exp(-abs(at - target) / 2), rel=1e-5)
+    columns = lexical._lexicon.columns(np.array(sorted(weights), np.uint32))
+    idf = dict(zip(sorted(weights), lexical.idf[columns].tolist(), strict=True))
+    expected = {
+        term_id(word): (0.1 + 0.9 * np.exp(-abs(at - target) / 2)) * idf[term_id(word)]
+        for at, word in enumerate(text)
+        if at != target
+    }
+    assert weights == pytest.approx({term: each / sum(expected.values()) for term, each in expected.items()})
 
 
 def test_plain_bm25_finds_aliases_only_in_contexts(data: Dataset) -> None:

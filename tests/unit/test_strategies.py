@@ -284,8 +284,8 @@ UNRERANKED = Table(Strategy.HYBRID, "model", "", ("retrieval",), (100.0,), -99.0
 CALIBRATION = Calibration((RERANKED, UNRERANKED))
 
 
-async def answer_with(calibration: Calibration, **options: object) -> Answer:
-    world = World()
+async def answer_with(calibration: Calibration, world: World | None = None, **options: object) -> Answer:
+    world = world or World()
     chosen = replace(Options(top_k=6, candidates=6, rerank_depth=4, strategy=Strategy.HYBRID), **options)  # type: ignore[arg-type]
     return await world.recommender(calibration=calibration).recommend(QUERY, chosen, lambda: 10.0)
 
@@ -300,6 +300,17 @@ async def test_confidence_is_told_where_the_answer_was_calibrated_for() -> None:
     for other in ({"strategy": Strategy.PROFILE}, {"as_of": AsOf.KNOWLEDGE, "filter": SearchFilter(BEFORE)}):
         answer = await answer_with(CALIBRATION, **other)
         assert all(item.confidence is None for item in answer.items)
+
+
+async def test_confidence_is_told_for_the_learned_parts_it_was_calibrated_for() -> None:
+    def world() -> World:
+        return World(mapped=(1.0, 0.0), term_weights="words")
+
+    answer = await answer_with(CALIBRATION, world(), rerank=False)
+    assert all(item.confidence is None for item in answer.items)
+    calibration = Calibration((replace(UNRERANKED, encoder="model+map+words"),))
+    answer = await answer_with(calibration, world(), rerank=False)
+    assert answer.items[0].confidence is not None
 
 
 async def test_items_of_too_little_confidence_are_left_out_and_an_empty_answer_is_an_answer() -> None:

@@ -25,6 +25,7 @@ from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.lexical import FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights
 from citewell.profiler.query_map import QueryMap, find_query_map
+from citewell.profiler.term_weights import PACKAGED, LearnedWeights, find_term_weights
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -59,6 +60,8 @@ class Experiment:
     order: IdOrder
     query_map: QueryMap | None = None
     """Which map HYBRID applies, as the services do."""
+    term_weights: LearnedWeights | None = None
+    """Learned weights of the words near the marker, as in the services."""
     second_phase: SecondPhaseModel | None = None
     """Which model ranks HYBRID's best again in the system "second-phase"; None = the packaged one."""
 
@@ -119,7 +122,9 @@ class Experiment:
     ) -> LexicalProfile:
         """BM25 over titles, abstracts and citing contexts, words near the marker counting more."""
         rules = chosen.BM25, fields, terms
-        return LexicalProfile(name, self.data, self.lexicon, self.known, *rules, counted, alone=alone)
+        return LexicalProfile(
+            name, self.data, self.lexicon, self.known, *rules, counted, alone=alone, learned=self.term_weights
+        )
 
     @property
     def hybrid(self) -> Fusion:
@@ -137,11 +142,13 @@ def prepare(
     *,
     titles_only: bool = False,
     query_map: str = "",
+    term_weights: str = PACKAGED,
     second_phase: str = "packaged",
 ) -> Experiment:
     """Reads the set in `folder` and encodes texts without a cached vector.
 
     `query_map` is like the profiler's setting: a file, "none", or empty for the map in the package, if there is one.
+    `term_weights` is like the profiler's setting: "packaged", "none", or a file.
     `second_phase` is like the index's: a file, "packaged", or "none" to leave it out.
     """
     data = read_dataset(folder)
@@ -152,7 +159,8 @@ def prepare(
     known = citations(data, task.knowledge)
     found = find_query_map(query_map, encoding.load()[1].model_hash)
     table, order = profile_table(known, vectors), IdOrder(data)
-    return Experiment(data, task, vectors, known, table, order, found, configured_model(second_phase))
+    learned = find_term_weights(term_weights)
+    return Experiment(data, task, vectors, known, table, order, found, learned, configured_model(second_phase))
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

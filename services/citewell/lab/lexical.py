@@ -17,10 +17,13 @@ from scipy import sparse
 from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.knowledge import Citations
 from citewell.lab.systems import by_citing_paper
-from citewell.profiler.lexical import Bm25, FieldWeights, TermWeights
+from citewell.profiler.lexical import Bm25, FieldWeights, Ids, TermWeights
 from citewell.profiler.profiles import Vectors
+from citewell.profiler.query_words import WordWeights, word_values
+from citewell.profiler.term_weights import LearnedWeights
 from citewell.scholarly.contexts import TARGET, normalise
 from citewell.scholarly.lexical import NO_TERMS, LexicalQuery, saturated
+from citewell.scholarly.queries import Query
 from citewell.scholarly.words import term_id, words
 
 Matrix = Any
@@ -54,23 +57,9 @@ class Lexicon:
         """The column of a term that occurs in the data set."""
         return self._columns[term]
 
-    def query_terms(self, queries: Rows, weights: TermWeights, *, alone: bool = False) -> Matrix:
-        """One row a query: the weight of every word; `alone`: of the draft's title and abstract only."""
-        rows, columns, values = [], [], []
-        citing = self._data.contexts.citing[queries]
-        if alone:
-            return (weights.title * self.titles[citing] + weights.abstract * self.abstracts[citing]).tocsr()
-        for row, query in enumerate(queries):
-            text = words(normalise(self._data.contexts.texts[int(query)]))
-            target = text.index(TARGET.lower())
-            for at, word in enumerate(text):
-                if at != target:
-                    rows.append(row)
-                    columns.append(self._columns[term_id(word)])
-                    values.append(weights.floor + (1 - weights.floor) * np.exp(-abs(at - target) / weights.reach))
-        shape = (len(queries), len(self._columns))
-        terms = sparse.csr_matrix((np.array(values, np.float32), (rows, columns)), shape=shape)
-        return (terms + weights.title * self.titles[citing] + weights.abstract * self.abstracts[citing]).tocsr()
+    def columns(self, terms: Ids) -> Rows:
+        """The columns of terms that occur in the data set."""
+        return np.array([self._columns[term] for term in terms.tolist()], np.int64)
 
 
 class LexicalProfile:
@@ -88,12 +77,14 @@ class LexicalProfile:
         counted: NDArray[np.bool_] | None = None,
         *,
         alone: bool = False,
+        learned: LearnedWeights | None = None,
     ) -> None:
         """`counted`: the papers that there were when the word statistics were made; None = all of them. `alone`: the
-        queries are drafts without their contexts."""
+        queries are drafts without their contexts. `learned`: learned weights of the words near the marker."""
         self.name, self._alone = name, alone
         self._data, self._lexicon, self._known = data, lexicon, known
-        self._bm25, self._fields, self._terms = bm25, fields, terms
+        self._bm25, self._fields = bm25, fields
+        self._words = WordWeights(terms=terms, alone=terms, learned=learned)
         papers = len(data.papers)
         self._distinct = _distinct(data, known)
         rows = known.contexts[self._distinct]
@@ -141,17 +132,30 @@ class LexicalProfile:
         return cited.astype(np.int64), others.tocsr()
 
     def _weigh(self, counts: Matrix) -> Matrix:
-        """The BM25 weight of every word of some bags of words."""
+        """What every word of some bags of words adds to a score, for each unit of weight that the query gives it."""
         rules = LexicalQuery(NO_TERMS, 1.0, self._bm25.k1, self._bm25.b, self._mean_length)
         lengths = np.repeat(np.asarray(counts.sum(axis=1)).ravel(), np.diff(counts.indptr))
         weighted = counts.copy()
-        weighted.data = self._idf[counts.indices] * saturated(counts.data, lengths, rules).astype(np.float32)
+        weighted.data = saturated(counts.data, lengths, rules).astype(np.float32)
         return weighted
 
+    def word_values(self, query: int) -> tuple[Ids, NDArray[np.float64]]:
+        """The terms of a query and their weights, by the function that the profiler uses."""
+        papers, citing = self._data.papers, int(self._data.contexts.citing[query])
+        context = "" if self._alone else self._data.contexts.texts[query]
+        asked = Query(context, papers.titles[citing], papers.abstracts[citing])
+        return word_values(asked, self._words, lambda terms: self._idf[self._lexicon.columns(terms)])
+
+    def _query_words(self, queries: Rows) -> Matrix:
+        """[queries, columns]: the weights of each query's words."""
+        words = [self.word_values(int(query)) for query in queries]
+        ends = np.cumsum([0, *(len(ids) for ids, _ in words)])
+        columns = [self._lexicon.columns(ids) for ids, _ in words]
+        values = np.concatenate([values for _, values in words]).astype(np.float32)
+        return sparse.csr_matrix((values, np.concatenate(columns), ends), shape=(len(queries), len(self._idf)))
+
     def scores(self, queries: Rows) -> Vectors:
-        terms = self._lexicon.query_terms(queries, self._terms, alone=self._alone)
-        # Divide by the sum of the query's weights, the upper bound of a score, so that queries are comparable.
-        terms = sparse.diags_array(1 / np.maximum(terms @ self._idf, 1e-9).astype(np.float32)) @ terms
+        terms = self._query_words(queries)
         scores: Vectors = (terms @ self._weights).toarray()
         for citing, rows in by_citing_paper(self._data, queries, self._known):
             cited, others = self.counts_without(citing)

@@ -156,6 +156,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             delta=self._weights.delta,
             settings_hash=self._settings_hash(encoder.model_hash),
             query_map=query_map.digest if (query_map := self._map_for(encoder)) else "",
+            term_weights=self._words.learned.digest if self._words.learned else "",
             as_of_limits=AS_OF_LIMITS,
             lexical_weight=self._words.weight,
             statistics=self._watermarks.statistics.version,
@@ -192,6 +193,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             statistics=statistics.version,
             hybrid_vector=query_map.vector(of_context, of_paper).tolist() if query_map else (),
             query_map=query_map.digest if query_map else "",
+            term_weights=self._words.learned.digest if self._words.learned else "",
             second_phase=second_phase_query_to_message(second) if second else None,
         )
 

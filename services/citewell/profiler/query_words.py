@@ -1,9 +1,13 @@
-"""The lexical part of a search: words near the marker and rare words weigh more; the weights sum to 1."""
+"""The lexical part of a search: words near the marker and rare words weigh more; the weights sum to 1.
+
+Learned weights say more of what a word near the marker counts (`term_weights`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +18,13 @@ from citewell.profiler.lexical import (
     CHOSEN_TERMS,
     CHOSEN_WEIGHT,
     Bm25,
+    Ids,
     TermWeights,
     query_parts,
     query_terms,
 )
+from citewell.profiler.term_weights import LearnedWeights
+from citewell.profiler.word_features import word_features
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.lexical import LexicalQuery, Terms
 from citewell.scholarly.limits import MAX_QUERY_TERMS
@@ -39,6 +46,8 @@ class WordWeights:
     bm25: Bm25 = CHOSEN_BM25
     weight: float = CHOSEN_WEIGHT
     """The weight of the lexical score; the cosine has weight 1."""
+    learned: LearnedWeights | None = None
+    """Learned weights of the words of a query with a context."""
 
 
 def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> LexicalQuery:
@@ -46,16 +55,24 @@ def weigh_words(query: Query, weights: WordWeights, statistics: Statistics) -> L
 
     A text of very many words is searched by those that weigh most.
     """
-    context = normalise(query.context)
-    found = query_terms(
-        context, normalise(query.title), normalise(query.abstract), weights.terms if context else weights.alone
-    )
-    ids = np.array(sorted(found), np.uint32)
-    values = np.array([found[int(term)] for term in ids], np.float64) * statistics.idf(ids)
-    values /= max(values.sum(), 1e-9)
+    ids, values = word_values(query, weights, statistics.idf)
     weighty = values.astype(np.float32) > 0  # too far from the marker, a word may weigh nothing
     terms = Terms(ids[weighty], values[weighty].astype(np.float32)).largest(MAX_QUERY_TERMS)
     return LexicalQuery(terms, weights.weight, weights.bm25.k1, weights.bm25.b, statistics.mean_length)
+
+
+def word_values(
+    query: Query, weights: WordWeights, idf: Callable[[Ids], NDArray[np.floating[Any]]]
+) -> tuple[Ids, NDArray[np.float64]]:
+    """The terms of a query, ascending, and their weights, which sum to 1. The lab uses it as well."""
+    context, title = normalise(query.context), normalise(query.title)
+    found = query_terms(context, title, normalise(query.abstract), weights.terms if context else weights.alone)
+    ids = np.array(sorted(found), np.uint32)
+    values = np.array([found[int(term)] for term in ids], np.float64) * idf(ids)
+    values /= max(values.sum(), 1e-9)
+    if weights.learned is not None and context and len(ids):
+        values = weights.learned.applied(values, word_features(context, title, found))
+    return ids, values
 
 
 def weigh_parts(query: Query, ids: NDArray[np.uint32], statistics: Statistics) -> NDArray[np.float32]:

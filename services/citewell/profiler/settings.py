@@ -25,7 +25,8 @@ from citewell.profiler.lexical import (
 )
 from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY, ProfileWeights
 from citewell.profiler.query_words import CHOSEN_ALONE, WordWeights
-from citewell.runtime.settings import ServiceSettings
+from citewell.profiler.term_weights import PACKAGED, BadTermWeights, LearnedWeights, find_term_weights
+from citewell.runtime.settings import ServiceSettings, UnknownSetting
 
 LedgerUrl = Annotated[str, PlainSerializer(without_password, when_used="json")]
 """A database URL that is printed without its password."""
@@ -87,6 +88,10 @@ class ProfilerSettings(ServiceSettings):
     """File with the learned query map, which HYBRID searches apply to the query's vectors (`citewell train query-map`);
     empty = the one in the package, if there is one for the encoder; none = no map."""
 
+    term_weights: str = PACKAGED
+    """Learned weights of the words near the marker in a query: packaged, none, or a file that `citewell train
+    term-weights` wrote. Only queries change, so no rebuild is needed."""
+
     words_title: float = Field(CHOSEN_FIELDS.title, ge=0)
     """Weight of a title word in a paper's bag of words. A change of words_title, words_abstract, words_contexts or
     words_kept starts a rebuild that needs no encoding."""
@@ -134,4 +139,11 @@ class ProfilerSettings(ServiceSettings):
             TermWeights(reach, floor, self.query_words_title_alone, self.query_words_abstract_alone),
             Bm25(self.bm25_k1, self.bm25_b),
             self.lexical_weight,
+            self._learned_weights(),
         )
+
+    def _learned_weights(self) -> LearnedWeights | None:
+        try:
+            return find_term_weights(self.term_weights)
+        except (OSError, BadTermWeights) as error:
+            raise UnknownSetting(f"term_weights {self.term_weights!r} cannot be used: {error}") from None

@@ -78,9 +78,9 @@ class Calibration:
         return None
 
 
-def scorer(encoder: str, query_map: str) -> str:
-    """What a table names as its encoder: the model, and the query map that HYBRID applies to its vectors, if any."""
-    return f"{encoder}+{query_map}" if query_map else encoder
+def scorer(encoder: str, query_map: str, term_weights: str = "") -> str:
+    """What a table names as its encoder: the model, and the query map and the term weights that HYBRID applies."""
+    return "+".join(filter(None, (encoder, query_map, term_weights)))
 
 
 NOT_CALIBRATED = Calibration()

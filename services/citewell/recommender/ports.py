@@ -40,6 +40,8 @@ class Embedding:
     """The query's vector for HYBRID by the learned query map; None = there is no map, and `query` serves."""
     query_map: str = ""
     """Hash of that map."""
+    term_weights: str = ""
+    """Hash of the learned weights by which the words in `lexical` are weighed; empty = there are none."""
 
     @property
     def for_hybrid(self) -> Embedding:

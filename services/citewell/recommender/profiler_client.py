@@ -53,6 +53,7 @@ class ProfilerClient:
             statistics=answer.statistics,
             hybrid=answer.hybrid_vector or None,
             query_map=answer.query_map,
+            term_weights=answer.term_weights,
             second=second,
         )
 

@@ -65,7 +65,8 @@ class LexicalQuery:
     """How words count in one search: all that a lexical score depends on beside the paper's own counts."""
 
     terms: Terms
-    """A term's weight: its nearness to the marker times its idf, divided by the sum over the query."""
+    """A term's weight: its nearness to the marker, or what was learned of it, times its idf; over the query they sum
+    to 1."""
     weight: float
     """What the lexical score counts beside the cosine."""
     k1: float

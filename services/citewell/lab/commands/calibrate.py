@@ -20,6 +20,7 @@ from citewell.lab.commands.options import (
     Cache,
     Data,
     QueryMapFile,
+    TermWeightsFile,
     TheMode,
     failing_clearly,
     progress,
@@ -30,6 +31,7 @@ from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.query_map import find_query_map
+from citewell.profiler.term_weights import PACKAGED, find_term_weights
 from citewell.recommender.confidence import VERSION, read_calibration, scorer
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
@@ -73,6 +75,7 @@ def calibration(
     ] = chosen.JOINED,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
+    term_weights: TermWeightsFile = PACKAGED,
     page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
 ) -> None:
     """Fits the confidence of items that HYBRID retrieves, reranked and not, and writes it for the recommender."""
@@ -85,7 +88,15 @@ def calibration(
         judged = [
             _judged(
                 prepare(
-                    data, split, mode, encoding, cache, on_progress, query_map=query_map, second_phase=second_phase
+                    data,
+                    split,
+                    mode,
+                    encoding,
+                    cache,
+                    on_progress,
+                    query_map=query_map,
+                    term_weights=term_weights,
+                    second_phase=second_phase,
                 ),
                 encoder,
                 exported,
@@ -103,11 +114,13 @@ def calibration(
     outcomes = {kind: fitted_on(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
     applied = find_query_map(query_map, encoder.model_hash)
     digest = applied.digest if applied else ""
+    learned = find_term_weights(term_weights)
+    words = learned.digest if learned else ""
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
     tables = [
         {
             "strategy": Strategy.HYBRID.value,
-            "encoder": scorer(encoder.model_hash, digest),
+            "encoder": scorer(encoder.model_hash, digest, words),
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
             "features": list(outcome.fitted.names),

@@ -23,6 +23,7 @@ from citewell.lab.commands.options import (
     PaperTokens,
     QueryMapFile,
     Split,
+    TermWeightsFile,
     TheMode,
     failing_clearly,
     progress,
@@ -38,6 +39,7 @@ from citewell.lab.retrieval import Ranking, search
 from citewell.lab.systems_by_name import SYSTEMS
 from citewell.lab.vectors import import_vectors
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.term_weights import PACKAGED
 
 IN_BRACKET = ("MRR", "R@10")
 """Shown of the first right answer as well: any paper that the query's bracket cites."""
@@ -66,6 +68,7 @@ def run(
     raw: Annotated[bool, typer.Option(help="Vectors as the model gives them, not at length one.")] = False,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
+    term_weights: TermWeightsFile = PACKAGED,
     json_out: JsonOut = None,
     output: TheOutput = Output.TEXT,
 ) -> None:
@@ -73,7 +76,15 @@ def run(
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
     with failing_clearly(), progress() as on_progress:
         experiment = prepare(
-            data, split, mode, encoding, cache, on_progress, titles_only=titles_only, query_map=query_map
+            data,
+            split,
+            mode,
+            encoding,
+            cache,
+            on_progress,
+            titles_only=titles_only,
+            query_map=query_map,
+            term_weights=term_weights,
         )
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
     told = console(output)

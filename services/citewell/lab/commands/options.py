@@ -29,6 +29,9 @@ ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is
 QueryMapFile = Annotated[
     str, typer.Option("--query-map", help="HYBRID's query map: a file, or none; by default the package's, if any.")
 ]
+TermWeightsFile = Annotated[
+    str, typer.Option("--term-weights", help="Learned weights of the query's words: packaged, none, or a file.")
+]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
 SEED = 2026
 """Of samples and resamplings where the command names none."""

@@ -9,9 +9,10 @@ import typer
 from rich.markdown import Markdown
 
 from citewell.lab import chosen
-from citewell.lab.commands.options import QueryMapFile, progress
+from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, progress
 from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json
 from citewell.lab.protocol import Mode
+from citewell.profiler.term_weights import PACKAGED
 from citewell.reranker.pairs import TokenBudget
 
 
@@ -49,6 +50,7 @@ def rerank(
         str, typer.Option(help="Token budgets other than in training, such as context=24,candidate=20.")
     ] = "",
     query_map: QueryMapFile = "",
+    term_weights: TermWeightsFile = PACKAGED,
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
     output: TheOutput = Output.TEXT,
     keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,
@@ -74,7 +76,15 @@ def rerank(
     with progress() as on_progress:
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
         experiment = prepare(
-            data, split, mode, encoding, cache, on_progress, titles_only=titles_only, query_map=query_map
+            data,
+            split,
+            mode,
+            encoding,
+            cache,
+            on_progress,
+            titles_only=titles_only,
+            query_map=query_map,
+            term_weights=term_weights,
         )
         lists, texts = asked_lists(
             settings, experiment, queries, on_progress, depth=depth, seed=seed, candidates=candidates

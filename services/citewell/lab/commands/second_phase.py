@@ -12,10 +12,20 @@ from rich.console import Console
 
 from citewell.index.second_phase import FEATURES
 from citewell.index.second_phase_model import model_text, read_model
-from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import (
+    DEFAULT_CACHE,
+    Cache,
+    Data,
+    QueryMapFile,
+    TermWeightsFile,
+    TheMode,
+    failing_clearly,
+    progress,
+)
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.second_phase.examples import Sparse, drawn, examples, sparse_experiment
 from citewell.lab.second_phase.training import Network, Training, figures, ranks, train
+from citewell.profiler.term_weights import PACKAGED
 
 DEFAULT = Training()
 
@@ -39,6 +49,7 @@ def second_phase(
     sample: Annotated[int, typer.Option(help="Seed of the samples of queries.")] = 13,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
+    term_weights: TermWeightsFile = PACKAGED,
 ) -> None:
     """Trains on the train split, a query's own citations left out of profiles, words and counts."""
     console = Console()
@@ -47,12 +58,14 @@ def second_phase(
             raise ValueError(f"--without names unknown features {sorted(unknown)}; known are {', '.join(FEATURES)}")
         names = tuple(name for name in FEATURES if name == "score" or name not in (without or ()))
         encoding, began = Encoding(), time.process_time()
-        validation = prepare(data, "validation", mode, encoding, cache, on_progress, query_map=query_map)
+        validation = prepare(
+            data, "validation", mode, encoding, cache, on_progress, query_map=query_map, term_weights=term_weights
+        )
         learned = validation.of_split("train")
         corpora = [examples(learned, drawn(learned, queries, sample), names, on_progress, "train queries")]
         if sparse_queries:
             poor = sparse_experiment(validation.data, mode, encoding, cache, Sparse(), on_progress)
-            poor = replace(poor, query_map=validation.query_map)
+            poor = replace(poor, query_map=validation.query_map, term_weights=validation.term_weights)
             corpora.append(
                 examples(poor, drawn(poor, sparse_queries, sample), names, on_progress, "sparse train queries")
             )

@@ -26,6 +26,7 @@ from citewell.lab.commands.options import (
     PaperTokens,
     QueryMapFile,
     Split,
+    TermWeightsFile,
     TheMode,
     failing_clearly,
     progress,
@@ -40,6 +41,7 @@ from citewell.lab.served_answers import SHOWN, Answers, Asking, agreement, ask, 
 from citewell.lab.systems import System
 from citewell.lab.systems_by_name import SYSTEMS
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.term_weights import PACKAGED
 
 LAB_SYSTEM = {"profile": "profiler", "hybrid": "hybrid"}
 """Which of the lab's systems a strategy must rank like."""
@@ -65,6 +67,7 @@ def served(
     encoder: Encoder = DEFAULT_ENCODER,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
+    term_weights: TermWeightsFile = PACKAGED,
     json_out: JsonOut = None,
 ) -> None:
     """Asks five running services through Recommend, and compares their retrieval with the lab's.
@@ -78,7 +81,15 @@ def served(
     with failing_clearly(), progress() as on_progress:
         encoding = Encoding(encoder)
         experiment = prepare(
-            data, split, mode, encoding, cache, on_progress, titles_only=titles_only, query_map=query_map
+            data,
+            split,
+            mode,
+            encoding,
+            cache,
+            on_progress,
+            titles_only=titles_only,
+            query_map=query_map,
+            term_weights=term_weights,
         )
         drawn = sampled(experiment.task.queries, queries, seed)
         if profiler:

@@ -56,13 +56,13 @@ class FirstPhase:
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
-        self._words, self._profiler = experiment.lexical_profile(), experiment.mapped_profiler
+        self.words, self._profiler = experiment.lexical_profile(), experiment.mapped_profiler
         self._title_terms = np.diff(experiment.lexicon.titles.indptr)
-        self.mean_length = self._words.mean_length
+        self.mean_length = self.words.mean_length
 
     def scores(self, queries: Rows) -> tuple[Vectors, Vectors]:
         """Cosine and lexical score of every paper for every query."""
-        return self._profiler.scores(queries), self._words.scores(queries)
+        return self._profiler.scores(queries), self.words.scores(queries)
 
     def lists(self, queries: Rows, cosines: Vectors, lexical: Vectors) -> Iterator[Listed]:
         """The candidates of each query of the experiment's task, from what `scores` returned."""
@@ -80,7 +80,7 @@ class FirstPhase:
             yield self._listed(query, best, parts, others.get(citing))
 
     def _others(self, citing: int) -> _Others:
-        cited, bags = self._words.counts_without(citing)
+        cited, bags = self.words.counts_without(citing)
         pairs, sums = self._experiment.table.without(citing)
         assert np.array_equal(cited, pairs)
         contents = self._experiment.vectors.papers[cited]
@@ -94,23 +94,23 @@ class FirstPhase:
         found = query_parts(normalise(data.contexts.texts[query]), normalise(data.papers.titles[citing]))
         ids = np.array(sorted(found), np.uint32)
         columns = np.array([lexicon.column(int(term)) for term in ids], np.int64)
-        idf = dict(zip(ids.tolist(), self._words.idf[columns].tolist(), strict=True))
+        idf = dict(zip(ids.tolist(), self.words.idf[columns].tolist(), strict=True))
         context, paper = normalised(vectors.contexts[query]), normalised(vectors.papers[citing])
         asked = SecondPhaseQuery(context, paper, part_weights(found, idf, ids))
 
-        bags = self._words.counts(papers)
+        bags = self.words.counts(papers)
         profiles = self._profiler.profiles[papers]
         in_degree = self._experiment.table.sums.count[papers].astype(np.float64)
         length = np.asarray(bags.sum(axis=1), np.float64).ravel()
-        words = _matches(bags, columns, self._words.idf.size)
+        words = _matches(bags, columns, self.words.idf.size)
         if others is not None and len(others.papers):
             at = np.minimum(np.searchsorted(others.papers, papers), len(others.papers) - 1)
             own = np.flatnonzero(others.papers[at] == papers)
             theirs = others.bags[at[own]]
             profiles[own], in_degree[own] = others.profiles[at[own]], others.in_degree[at[own]]
             length[own] = np.asarray(theirs.sum(axis=1)).ravel()
-            words = _replaced(words, own, _matches(theirs, columns, self._words.idf.size))
-        titles = _matches(lexicon.titles[papers], columns, self._words.idf.size)
+            words = _replaced(words, own, _matches(theirs, columns, self.words.idf.size))
+        titles = _matches(lexicon.titles[papers], columns, self.words.idf.size)
         score, cosine, lexical = (part.astype(np.float64) for part in scores)
         sizes = self._title_terms[papers].astype(np.float64)
         return Listed(

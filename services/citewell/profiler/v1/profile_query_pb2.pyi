@@ -70,6 +70,7 @@ class EmbedQueryResponse(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     HYBRID_VECTOR_FIELD_NUMBER: _builtins.int
     QUERY_MAP_FIELD_NUMBER: _builtins.int
+    TERM_WEIGHTS_FIELD_NUMBER: _builtins.int
     SECOND_PHASE_FIELD_NUMBER: _builtins.int
     model_hash: _builtins.str
     settings_hash: _builtins.str
@@ -85,6 +86,8 @@ class EmbedQueryResponse(_message.Message):
     """Version of the statistics (papers, document frequencies, mean length) behind `lexical`."""
     query_map: _builtins.str
     """Hash of that map; empty = there is none. settings_hash covers it too."""
+    term_weights: _builtins.str
+    """Hash of the learned weights that a query's words are weighed by; empty = there are none. settings_hash covers it too."""
     @_builtins.property
     def query_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """γ·ENC1(S) + δ·ENC1(T ⊕ A), not normalised. Packed."""
@@ -125,11 +128,12 @@ class EmbedQueryResponse(_message.Message):
         statistics: _builtins.str = ...,
         hybrid_vector: _abc.Iterable[_builtins.float] | None = ...,
         query_map: _builtins.str = ...,
+        term_weights: _builtins.str = ...,
         second_phase: _terms_pb2.SecondPhaseQuery | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical", "second_phase", b"second_phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "second_phase", b"second_phase", "settings_hash", b"settings_hash", "statistics", b"statistics", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "second_phase", b"second_phase", "settings_hash", b"settings_hash", "statistics", b"statistics", "term_weights", b"term_weights", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,6 +442,7 @@ class InfoResponse(_message.Message):
     STATISTICS_PAPERS_FIELD_NUMBER: _builtins.int
     LEXICON_HASH_FIELD_NUMBER: _builtins.int
     QUERY_MAP_FIELD_NUMBER: _builtins.int
+    TERM_WEIGHTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     alpha: _builtins.float
     beta: _builtins.float
@@ -454,6 +459,8 @@ class InfoResponse(_message.Message):
     """Name of the rules by which a text is split into terms. Despite the field's name it is not a hash."""
     query_map: _builtins.str
     """Hash of the query map in use; empty = none."""
+    term_weights: _builtins.str
+    """Hash of the learned weights of a query's words; empty = none."""
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     def __init__(
@@ -472,10 +479,11 @@ class InfoResponse(_message.Message):
         statistics_papers: _builtins.int = ...,
         lexicon_hash: _builtins.str = ...,
         query_map: _builtins.str = ...,
+        term_weights: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "query_map", b"query_map", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "query_map", b"query_map", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "term_weights", b"term_weights", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

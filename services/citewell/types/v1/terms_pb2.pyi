@@ -63,7 +63,7 @@ class LexicalQuery(_message.Message):
     mean_length: _builtins.float
     @_builtins.property
     def terms(self) -> Global___Terms:
-        """A term's weight: its nearness to the marker times its idf, divided by the sum over the query. No paper can score above 1."""
+        """A term's weight: its nearness to the marker (or what was learned of it) times its idf, divided by the sum over the query. No paper can score above 1."""
 
     def __init__(
         self,
