@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 from citewell.cli import app
 from citewell.index.second_phase_model import configured_model
 from citewell.lab.davinci.runs import RunFolder
+from citewell.profiler.term_weights import find_term_weights
 from citewell.recommender.confidence import read_calibration
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.pairs import TokenBudget
@@ -113,6 +114,9 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     told = dict(line.split("=", 1) for line in (out / "settings.env").read_text().splitlines())
     report = json.loads((out / "report.json").read_text())
     assert (told["CITEWELL_PROFILER__QUERY_MAP"] == "none") is not report["query map"]["better"]
+    best = report["term weights"]["best"]
+    assert told["CITEWELL_PROFILER__TERM_WEIGHTS"] == {"trained": str(out / "term-weights.json")}.get(best, best)
+    assert find_term_weights(str(out / "term-weights.json")) is not None
     assert ("CITEWELL_RERANKER__MODEL" in told) is report["reranker"]["better"]
     assert report["second phase"].keys() >= {"HYBRID", "shipped", "trained"}
     second = out / "second-phase.json" if report["second phase"]["better"] else None
@@ -132,7 +136,7 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     (out / "calibration.json").unlink()
     trained = (out / "davinci" / "model.safetensors").stat().st_mtime_ns
     again = citewell(*asked)
-    assert again.output.count("done before") == 4
+    assert again.output.count("done before") == 5
     assert (out / "calibration.json").read_text() == written
     assert (out / "davinci" / "model.safetensors").stat().st_mtime_ns == trained
     assert (out / "second-phase.json").stat().st_mtime_ns == learned

@@ -20,6 +20,7 @@ from citewell.lab.commands.calibrate import calibration
 from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, TheMode, failing_clearly, progress
 from citewell.lab.commands.query_map import query_map
 from citewell.lab.commands.second_phase import second_phase
+from citewell.lab.commands.term_weights import term_weights
 from citewell.lab.davinci.batches import PairBatches
 from citewell.lab.davinci.card import write_card
 from citewell.lab.davinci.export import Storage, export_folder
@@ -33,6 +34,7 @@ from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
 from citewell.lab.metrics import Difference, compare, means
 from citewell.lab.sampling import sampled
 from citewell.lab.second_phase.system import SecondPhaseSystem
+from citewell.lab.term_weights import TRAINED
 from citewell.profiler.query_map import OFF
 from citewell.reranker.pairs import TokenBudget
 from citewell.reranker.settings import PACKAGED_MODEL
@@ -71,6 +73,7 @@ def everything(
         typer.Option(help="Settings of DAVINCI's training, JSON; by default the model that ships is trained further."),
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the query map.")] = 30_000,
+    word_queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the term weights.")] = 8_000,
     second_queries: Annotated[
         int, typer.Option(min=1, help="The most train contexts for the second phase, and as many of a poorer corpus.")
     ] = 6_000,
@@ -78,7 +81,7 @@ def everything(
     test_queries: Annotated[int, typer.Option(min=10, help="Test queries to show the confidence's figures of.")] = 400,
     cache: Cache = DEFAULT_CACHE,
 ) -> None:
-    """Retrains query map, second phase, DAVINCI and confidence; leaves out what is no better on validation.
+    """Retrains what a HYBRID answer has learned, and its confidence; leaves out what is no better on validation.
 
     Every step's result is a file in OUT, and a step whose file is there is not repeated. At the end OUT/settings.env
     holds the services' settings, OUT/report.json the figures.
@@ -94,6 +97,18 @@ def everything(
     map_setting = str(mapped.resolve()) if report["query map"]["better"] else OFF
     chosen["CITEWELL_PROFILER__QUERY_MAP"] = map_setting
 
+    words, words_figures = out / "term-weights.json", out / "term-weights-figures.json"
+    _step(
+        console,
+        "term weights",
+        words_figures,
+        lambda: term_weights(data, words, mode, word_queries, validation_queries, cache=cache, query_map=map_setting),
+    )
+    report["term weights"] = json.loads(words_figures.read_text("utf-8"))
+    best = report["term weights"]["best"]
+    words_setting = str(words.resolve()) if best == TRAINED else best
+    chosen["CITEWELL_PROFILER__TERM_WEIGHTS"] = words_setting
+
     second, second_figures = out / "second-phase.json", out / "second-phase-figures.json"
     _step(
         console,
@@ -108,12 +123,22 @@ def everything(
             validation_queries,
             cache=cache,
             query_map=map_setting,
+            term_weights=words_setting,
         ),
     )
 
     def compare_orders() -> None:
         with failing_clearly(), progress(console) as on_progress:
-            experiment = prepare(data, "validation", mode, Encoding(), cache, on_progress, query_map=map_setting)
+            experiment = prepare(
+                data,
+                "validation",
+                mode,
+                Encoding(),
+                cache,
+                on_progress,
+                query_map=map_setting,
+                term_weights=words_setting,
+            )
             found = _compare_second_phases(second, experiment, validation_queries, on_progress)
         second_figures.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
@@ -135,6 +160,7 @@ def everything(
                 cache,
                 on_progress,
                 query_map=map_setting,
+                term_weights=words_setting,
                 second_phase=second_setting,
             )
             _train_reranker(asked, experiment, out, model, on_progress)
@@ -163,6 +189,7 @@ def everything(
             second_phase=second_setting,
             cache=cache,
             query_map=map_setting,
+            term_weights=words_setting,
         ),
     )
     chosen["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"] = str(confidence.resolve())
