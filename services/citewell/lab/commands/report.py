@@ -83,7 +83,7 @@ def tables(
             f"citewell report tables $CITEWELL_DATA/{experiment.data.name} --mode {mode.value} "
             f"--paper-tokens {paper_tokens} --context-tokens {context_tokens} --rows ROWS "
             f"--models MODELS --queries {queries} --rerank-queries {rerank_queries} --depth {depth} "
-            f"--evidence-queries {evidence_queries} --drafts {drafts} "
+            f"--evidence-queries {evidence_queries} --drafts {drafts} {'--ablations RUN ' if ablations else ''}"
             "--out deploy/docs/results"
         )
         draw(bench, found.retrieved, found.reranked, out)
