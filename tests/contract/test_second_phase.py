@@ -60,7 +60,8 @@ def a_query(seed: int) -> tuple[LexicalQuery, SecondPhaseQuery]:
     weights = draw.random((len(PARTS), len(ids))).astype(np.float32)
     weights /= weights.sum(axis=1, keepdims=True)
     terms = Terms(ids, weights.mean(axis=0))
-    return replace(words, terms=terms), SecondPhaseQuery(unit(vector(seed + 1)), unit(vector(seed + 2)), weights)
+    vectors = [unit(vector(seed + at)) for at in (1, 2, 3)]
+    return replace(words, terms=terms), SecondPhaseQuery(*vectors[:2], weights, vectors[2])
 
 
 def expected(model: SecondPhaseModel, points: list[PaperPoint], seed: int) -> list[tuple[str, float]]:

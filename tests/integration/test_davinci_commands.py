@@ -108,7 +108,7 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     out = tmp_path / "out"
     asked = ("train", "all", data, out, "--mode", "inductive", "--cache", tmp_path / "cache")
     asked += ("--settings", tmp_path / "settings.json", "--validation-queries", 12, "--test-queries", 12)
-    asked += ("--second-queries", 60)
+    asked += ("--second-queries", 60, "--window-steps", 1)
     first = citewell(*asked)
     assert "done before" not in first.output
     told = dict(line.split("=", 1) for line in (out / "settings.env").read_text().splitlines())
@@ -119,6 +119,10 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     assert find_term_weights(str(out / "term-weights.json")) is not None
     assert ("CITEWELL_RERANKER__MODEL" in told) is report["reranker"]["better"]
     assert report["second phase"].keys() >= {"HYBRID", "shipped", "trained"}
+    window = report["window encoder"]
+    folder = str(out / "window-encoder") if window["best"] == "trained" else window["best"]
+    assert told["CITEWELL_PROFILER__WINDOW_ENCODER"] == folder
+    assert (out / "window-encoder" / "model.onnx").exists()
     second = out / "second-phase.json" if report["second phase"]["better"] else None
     assert told["CITEWELL_INDEX__SECOND_PHASE"] == (str(second) if second else "packaged")
     calibration = read_calibration(Path(told["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"]).read_text())
@@ -136,7 +140,7 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     (out / "calibration.json").unlink()
     trained = (out / "davinci" / "model.safetensors").stat().st_mtime_ns
     again = citewell(*asked)
-    assert again.output.count("done before") == 5
+    assert again.output.count("done before") == 6
     assert (out / "calibration.json").read_text() == written
     assert (out / "davinci" / "model.safetensors").stat().st_mtime_ns == trained
     assert (out / "second-phase.json").stat().st_mtime_ns == learned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from citewell.index.server import IndexServer
 from citewell.index.settings import IndexSettings
 from citewell.index.v1 import index_pb2, index_pb2_grpc
+from citewell.profiler.encoder import load_encoder
 from citewell.profiler.index_client import IndexClient
 from citewell.profiler.ledger.points import PaperPoint
 from citewell.profiler.ledger.sums import Model
@@ -171,7 +173,8 @@ async def test_a_query_map_changes_the_vector_of_hybrid_alone(folder: Path, enco
     size = info.encoder.dimension
     maps = np.random.default_rng(3).normal(size=(2, size, size))
     written = write_query_map(folder / "map.npz", *maps, info.encoder.hash)
-    async with running(folder, encoder, query_map=str(folder / "map.npz")) as profiler:
+    (mapping := folder / "mapping").mkdir()  # the first index may still be closing its own
+    async with running(mapping, encoder, query_map=str(folder / "map.npz")) as profiler:
         mapped = await call(profiler.queries.EmbedQuery, asked)
         assert (await call(profiler.queries.Info, profile_query_pb2.InfoRequest())).query_map == written.digest
     assert mapped.query_vector == plain.query_vector
@@ -185,6 +188,33 @@ async def test_a_query_map_for_another_encoder_is_refused(folder: Path, encoder:
     write_query_map(folder / "map.npz", np.eye(4), np.eye(4), "another")
     with pytest.raises(UnknownSetting, match="made for the encoder another"):
         async with running(folder, encoder, query_map=str(folder / "map.npz")):
+            pass
+
+
+async def test_a_window_encoder_gives_the_second_phase_a_vector(folder: Path, encoder: Path) -> None:
+    asked = query(context="Nets in TARGETCIT grow.", title="a net")
+    (first := folder / "first").mkdir()
+    async with running(first, encoder) as profiler:
+        plain = await call(profiler.queries.EmbedQuery, asked)
+        info = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+    assert (plain.window_encoder, info.window_encoder) == ("", ""), "the packaged one is for another encoder"
+    assert not plain.second_phase.window_vector
+
+    window = write_tiny_encoder(folder / "window", max_tokens=16)
+    (window / "window.json").write_text(json.dumps({"made for": info.encoder.hash, "tokens": 8}))
+    (second := folder / "second").mkdir()
+    async with running(second, encoder, window_encoder=str(window)) as profiler:
+        answer = await call(profiler.queries.EmbedQuery, asked)
+        told = await call(profiler.queries.Info, profile_query_pb2.InfoRequest())
+    assert answer.window_encoder == told.window_encoder != ""
+    expected = load_encoder(str(window), max_tokens=8).encode([asked.context])[0]
+    np.testing.assert_allclose(answer.second_phase.window_vector, expected, atol=0.02)  # bf16 is not exact
+    assert answer.settings_hash != plain.settings_hash
+    assert answer.query_vector == plain.query_vector
+
+    (window / "window.json").write_text(json.dumps({"made for": "another", "tokens": 8}))
+    with pytest.raises(UnknownSetting, match="trained beside the encoder another"):
+        async with running(second, encoder, window_encoder=str(window)):
             pass
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from citewell.index.second_phase_model import packaged_model
 from citewell.profiler.term_weights import PACKAGED, find_term_weights
+from citewell.profiler.window_encoder import load_window_encoder
 from citewell.recommender.confidence import (
     FEATURES,
     BadCalibration,
@@ -113,13 +114,18 @@ def test_there_is_a_table_for_the_parts_that_ship(reranked: bool) -> None:
     calibration = read_calibration(PACKAGED_CALIBRATION.read_text("utf-8"))
     encoder = calibration.tables[0].encoder.partition("+")[0]
     learned = find_term_weights(PACKAGED)
+    window = load_window_encoder(PACKAGED, encoder)
     assert learned is not None
+    assert window is not None
+    scored_by = scorer(encoder, "", learned.digest, window.hash)
     reranker, weight = (read_model_folder(PACKAGED_MODEL).hash, chosen_weight()) if reranked else ("", 0.0)
     second_phase = packaged_model().hash
-    table = calibration.table(Strategy.HYBRID, scorer(encoder, "", learned.digest), reranker, second_phase, weight)
+    table = calibration.table(Strategy.HYBRID, scored_by, reranker, second_phase, weight)
     assert table is not None
     assert (table.second_phase, table.second_phase_weight) == (second_phase, weight)
-    assert calibration.table(Strategy.HYBRID, scorer(encoder, "", learned.digest), reranker) is not None
+    assert calibration.table(Strategy.HYBRID, scored_by, reranker) is not None
+    plain = scorer(encoder, "", learned.digest)
+    assert calibration.table(Strategy.HYBRID, plain, reranker) is not None, "without window encoder and second phase"
 
 
 def chosen_weight() -> float:

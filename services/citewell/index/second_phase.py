@@ -35,6 +35,7 @@ _CONTEXT = "other words of the context"
 _TITLE = "words of the citing paper's title"
 _IN_TITLE = "words in the paper's own title"
 _MEANING = "meaning of its text and of what others say of it"
+_WINDOW = "meaning of the words around the marker"
 _CITED = "how often it is cited"
 _LENGTH = "how much text there is of it"
 _FIRST = "rank and score of the first phase"
@@ -43,6 +44,7 @@ FEATURES = {
     "cosine": _MEANING,
     "context_cosine": _MEANING,
     "paper_cosine": _MEANING,
+    "window_cosine": _WINDOW,
     "lexical": _FIRST,
     "score": _FIRST,
     "rank": _FIRST,
@@ -117,6 +119,7 @@ def features(query: SecondPhaseQuery, mean_length: float, candidates: Candidates
         "cosine": candidates.cosine,
         "context_cosine": _cosines(candidates.profiles, query.context),
         "paper_cosine": _cosines(candidates.profiles, query.paper),
+        "window_cosine": _cosines(candidates.profiles, query.window),
         "lexical": candidates.lexical,
         "score": candidates.score,
         "rank": np.log1p(np.arange(len(candidates))),

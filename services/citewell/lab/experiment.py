@@ -18,14 +18,16 @@ from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_t
 from citewell.lab.lexical import LexicalProfile, Lexicon
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
+from citewell.lab.sampling import taught
 from citewell.lab.systems import Fusion, Profiler
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.lexical import FieldWeights, TermWeights
-from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.profiles import ProfileWeights, Vectors
 from citewell.profiler.query_map import QueryMap, find_query_map
 from citewell.profiler.term_weights import PACKAGED, LearnedWeights, find_term_weights
+from citewell.profiler.window_encoder import WindowEncoder, load_window_encoder
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -62,6 +64,8 @@ class Experiment:
     """Which map HYBRID applies, as the services do."""
     term_weights: LearnedWeights | None = None
     """Learned weights of the words near the marker, as in the services."""
+    window_encoder: WindowEncoder | None = None
+    """Encodes the words around the marker for the second phase, as in the services."""
     second_phase: SecondPhaseModel | None = None
     """Which model ranks HYBRID's best again in the system "second-phase"; None = the packaged one."""
 
@@ -84,6 +88,20 @@ class Experiment:
         if not np.array_equal(citing[at], papers):
             raise ValueError(f"paper {self.data.papers.ids[int(papers[citing[at] != papers][0])]!r} cites nothing")
         return first[at].astype(np.int64)
+
+    def windows(self, queries: Rows) -> Vectors:
+        """The vectors of the words around the queries' markers; without a window encoder they have no numbers."""
+        if self.window_encoder is None:
+            return np.empty((len(queries), 0), np.float32)
+        return self.window_encoder.encoder.encode([self.data.contexts.texts[int(query)] for query in queries])
+
+    @property
+    def to_learn_from(self) -> Rows:
+        """The task's queries. On the train split only those that did not teach the window encoder, if there is one."""
+        queries = self.task.queries
+        if self.window_encoder is None or self.task.split != "train":
+            return queries
+        return queries[~taught(self.data, queries)]
 
     def of_split(self, split: str) -> Experiment:
         """The same set and knowledge with the queries of another split."""
@@ -143,12 +161,13 @@ def prepare(
     titles_only: bool = False,
     query_map: str = "",
     term_weights: str = PACKAGED,
+    window_encoder: str = PACKAGED,
     second_phase: str = "packaged",
 ) -> Experiment:
     """Reads the set in `folder` and encodes texts without a cached vector.
 
     `query_map` is like the profiler's setting: a file, "none", or empty for the map in the package, if there is one.
-    `term_weights` is like the profiler's setting: "packaged", "none", or a file.
+    `term_weights` and `window_encoder` are like the profiler's settings: "packaged", "none", or a file or folder.
     `second_phase` is like the index's: a file, "packaged", or "none" to leave it out.
     """
     data = read_dataset(folder)
@@ -157,10 +176,12 @@ def prepare(
     vectors = vectors_of(data, encoding, cache, on_progress)
     task = make_task(data, split, mode)
     known = citations(data, task.knowledge)
-    found = find_query_map(query_map, encoding.load()[1].model_hash)
+    encoder = encoding.load()[1].model_hash
+    found = find_query_map(query_map, encoder)
     table, order = profile_table(known, vectors), IdOrder(data)
     learned = find_term_weights(term_weights)
-    return Experiment(data, task, vectors, known, table, order, found, learned, configured_model(second_phase))
+    window = load_window_encoder(window_encoder, encoder)
+    return Experiment(data, task, vectors, known, table, order, found, learned, window, configured_model(second_phase))
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

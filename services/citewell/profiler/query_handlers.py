@@ -19,12 +19,13 @@ from citewell.profiler.query_words import WordWeights, weigh_parts, weigh_words
 from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.profiler.v1 import profile_query_pb2, profile_query_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
+from citewell.profiler.window_encoder import WindowEncoder
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.contexts import normalise
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery
 from citewell.scholarly.queries import Query
-from citewell.scholarly.second_phase import SecondPhaseQuery
+from citewell.scholarly.second_phase import NO_VECTOR, SecondPhaseQuery
 from citewell.scholarly.words import LEXICON
 from citewell.types.messages import (
     date_from_message,
@@ -41,8 +42,6 @@ from citewell.types.v1 import paper_pb2
 MAX_SCORED = 12_000
 MAX_CITING = 100
 MAX_MATCHED_TERMS = 50
-
-NO_VECTOR = np.empty(0, np.float32)
 
 AS_OF_LIMITS = (
     "As-of goes by the citing paper's date: later revisions of a citing or cited text are not undone, and the encoder "
@@ -67,6 +66,8 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         self._drafts = DraftVectors()
         self.query_map: QueryMap | None = None
         """Maps HYBRID's query vectors. It is applied only with the encoder that it was made for."""
+        self.window_encoder: WindowEncoder | None = None
+        """Encodes the words around the marker for the second phase; like the map, for one encoder."""
 
     async def EmbedQuery(
         self, request: profile_query_pb2.EmbedQueryRequest, context: Any
@@ -157,6 +158,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             settings_hash=self._settings_hash(encoder.model_hash),
             query_map=query_map.digest if (query_map := self._map_for(encoder)) else "",
             term_weights=self._words.learned.digest if self._words.learned else "",
+            window_encoder=window.hash if (window := self._window_for(encoder)) else "",
             as_of_limits=AS_OF_LIMITS,
             lexical_weight=self._words.weight,
             statistics=self._watermarks.statistics.version,
@@ -172,12 +174,13 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         encoder = self._encoder()
         context, paper = normalise(query.context), encoder.paper_text(query.title, query.abstract)
         of_context, of_paper = self._drafts.encode(encoder, context, paper)
-        words, second = None, None
+        words, second, window = None, None, self._window_for(encoder)
         if view.words:  # points of views made before schema 0002 hold no words
             words = weigh_words(query, self._words, statistics)
         if words and of_context is not None and not as_of.known:
             parts = weigh_parts(query, words.terms.ids, statistics)
-            second = SecondPhaseQuery(of_context, of_paper if of_paper is not None else NO_VECTOR, parts)
+            of_window = window.encode(context) if window else NO_VECTOR
+            second = SecondPhaseQuery(of_context, of_paper if of_paper is not None else NO_VECTOR, parts, of_window)
         query_map = self._map_for(encoder)
         return profile_query_pb2.EmbedQueryResponse(
             query_vector=query_vector(of_context, of_paper, self._weights).tolist(),
@@ -194,6 +197,7 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
             hybrid_vector=query_map.vector(of_context, of_paper).tolist() if query_map else (),
             query_map=query_map.digest if query_map else "",
             term_weights=self._words.learned.digest if self._words.learned else "",
+            window_encoder=window.hash if window else "",
             second_phase=second_phase_query_to_message(second) if second else None,
         )
 
@@ -209,8 +213,15 @@ class QueryHandlers(profile_query_pb2_grpc.ProfileQueryServiceServicer):
         made_for = self.query_map.encoder if self.query_map else None
         return self.query_map if made_for == encoder.model_hash else None
 
+    def _window_for(self, encoder: GraphEncoder) -> WindowEncoder | None:
+        """The window encoder, if its vectors belong to the profiles of this encoder."""
+        made_for = self.window_encoder.made_for if self.window_encoder else None
+        return self.window_encoder if made_for == encoder.model_hash else None
+
     def _settings_hash(self, model_hash: str) -> str:
         text = f"{model_hash} {self._weights.gamma!r} {self._weights.delta!r} {self._words} {LEXICON}"
         if self.query_map and self.query_map.encoder == model_hash:
             text += f" {self.query_map.digest}"
+        if self.window_encoder and self.window_encoder.made_for == model_hash:
+            text += f" window {self.window_encoder.hash}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from opentelemetry import trace
 
-from citewell.profiler.encoder import load_encoder
+from citewell.profiler.encoder import GraphEncoder, load_encoder
 from citewell.profiler.encoder_files import EncoderUnusable
 from citewell.profiler.index_client import IndexClient
 from citewell.profiler.ledger.database import Database
@@ -28,6 +28,7 @@ from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2_grpc, profile_query_pb2_grpc
 from citewell.profiler.view_metrics import ViewMetrics
 from citewell.profiler.watermarks import Watermarks
+from citewell.profiler.window_encoder import WindowEncoder, load_window_encoder
 from citewell.runtime.channels import open_channel, require_serving
 from citewell.runtime.errors import CitewellError, FailedPrecondition
 from citewell.runtime.health import Check
@@ -96,6 +97,7 @@ class ProfilerService:
         settings = self._settings
         encoder = await asyncio.to_thread(self._encoders.named, settings.encoder)
         self._queries.query_map = self._find_query_map(encoder.model_hash)
+        self._queries.window_encoder = await asyncio.to_thread(self._load_window_encoder, encoder)
         if settings.project:
             await asyncio.to_thread(self._open_ledger, encoder)
         else:
@@ -156,6 +158,23 @@ class ProfilerService:
             return find_query_map(setting, encoder)
         except (OSError, BadQueryMap) as error:
             raise UnknownSetting(f"query_map {setting!r} cannot be used: {error}") from None
+
+    def _load_window_encoder(self, encoder: Encoder) -> WindowEncoder | None:
+        settings = self._settings
+        try:
+            found = load_window_encoder(
+                settings.window_encoder,
+                encoder.model_hash,
+                runtime=settings.encoder_runtime,
+                precision=settings.encoder_precision,
+                threads=settings.encoder_threads,
+                cache=settings.encoder_cache,
+            )
+        except (OSError, EncoderUnusable) as error:
+            raise UnknownSetting(f"window_encoder {settings.window_encoder!r} cannot be used: {error}") from None
+        if found and isinstance(encoder, GraphEncoder):
+            found.encoder.turns = encoder.turns  # the two share the cores
+        return found
 
     async def _wait_for_ledger(self, encoder: Encoder) -> None:
         """Waits until a process that projects has opened the ledger. This process does not write to it."""

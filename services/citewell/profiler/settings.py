@@ -84,6 +84,10 @@ class ProfilerSettings(ServiceSettings):
     delta: float = Field(CHOSEN_QUERY.delta, ge=0)
     """δ of eq. 4: weight of the draft's title and abstract in a query."""
 
+    window_encoder: str = "packaged"
+    """The encoder of the words around the marker, whose vector the second phase of a HYBRID search compares with
+    profiles (`citewell train window-encoder`): packaged, none, or a folder. It belongs to the encoder that it was
+    trained beside; with another one the packaged is not used, and a folder is refused."""
     query_map: str = ""
     """File with the learned query map, which HYBRID searches apply to the query's vectors (`citewell train query-map`);
     empty = the one in the package, if there is one for the encoder; none = no map."""

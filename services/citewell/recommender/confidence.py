@@ -78,9 +78,10 @@ class Calibration:
         return None
 
 
-def scorer(encoder: str, query_map: str, term_weights: str = "") -> str:
-    """What a table names as its encoder: the model, and the query map and the term weights that HYBRID applies."""
-    return "+".join(filter(None, (encoder, query_map, term_weights)))
+def scorer(encoder: str, *learned: str) -> str:
+    """What a table names as its encoder: the model, and hashes of what HYBRID has learned beside it, in the order of
+    query map, term weights, window encoder."""
+    return "+".join(filter(None, (encoder, *learned)))
 
 
 NOT_CALIBRATED = Calibration()

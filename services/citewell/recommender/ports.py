@@ -42,6 +42,8 @@ class Embedding:
     """Hash of that map."""
     term_weights: str = ""
     """Hash of the learned weights by which the words in `lexical` are weighed; empty = there are none."""
+    window_encoder: str = ""
+    """Hash of the encoder of the window's vector in `second`; empty = there is none."""
 
     @property
     def for_hybrid(self) -> Embedding:

@@ -54,6 +54,7 @@ class ProfilerClient:
             hybrid=answer.hybrid_vector or None,
             query_map=answer.query_map,
             term_weights=answer.term_weights,
+            window_encoder=answer.window_encoder,
             second=second,
         )
 

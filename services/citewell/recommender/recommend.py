@@ -311,8 +311,8 @@ class Recommender:
         }
         told = None
         if run.options.as_of is not AsOf.KNOWLEDGE:
-            learned = embedding.query_map, embedding.term_weights
-            encoder = scorer(embedding.model_hash, *(learned if run.options.strategy is Strategy.HYBRID else ("",)))
+            learned = embedding.query_map, embedding.term_weights, embedding.window_encoder
+            encoder = scorer(embedding.model_hash, *(learned if run.options.strategy is Strategy.HYBRID else ()))
             told = confidences(
                 self._calibration,
                 run.options.strategy,

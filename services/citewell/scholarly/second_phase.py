@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,17 @@ PARTS = ("nearest", "near", "wide", "context", "title")
 the context alike, and the words of the title."""
 
 
+NO_VECTOR = np.empty(0, np.float32)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SecondPhaseQuery:
-    """The query's two vectors, and its words weighed by each of `PARTS`."""
+    """The query's vectors, and its words weighed by each of `PARTS`."""
 
     context: NDArray[np.float32]
     paper: NDArray[np.float32]
     """The vector of title and abstract. Either vector is empty where the query has no such text."""
     weights: NDArray[np.float32]
     """[parts, terms], for the terms of the lexical query. With the words that were cut, a row sums to 1, or to 0."""
+    window: NDArray[np.float32] = field(default_factory=lambda: NO_VECTOR)
+    """The vector of the words around the marker, by an encoder of its own; empty where there is none."""

@@ -296,8 +296,9 @@ def second_phase_query_from_message(
     message: terms_pb2.SecondPhaseQuery, terms: int, field: str = "second_phase"
 ) -> SecondPhaseQuery:
     """The query of the second phase of a search by `terms` terms, or InvalidField."""
-    vectors = [np.array(numbers, np.float32) for numbers in (message.context_vector, message.paper_vector)]
-    for name, vector in zip(("context_vector", "paper_vector"), vectors, strict=True):
+    names = ("context_vector", "paper_vector", "window_vector")
+    context, paper, window = (np.array(getattr(message, name), np.float32) for name in names)
+    for name, vector in zip(names, (context, paper, window), strict=True):
         if not np.isfinite(vector).all():
             raise InvalidField(f"{field}.{name}", "not finite", "finite numbers")
     weights = np.zeros((len(PARTS), terms), np.float32)
@@ -308,12 +309,17 @@ def second_phase_query_from_message(
         if not (np.isfinite(told) & (told >= 0)).all():
             raise InvalidField(f"{field}.{name}", "a negative number, or none", "numbers of at least 0")
         row[:] = told
-    return SecondPhaseQuery(vectors[0], vectors[1], weights)
+    return SecondPhaseQuery(context, paper, weights, window)
 
 
 def second_phase_query_to_message(query: SecondPhaseQuery) -> terms_pb2.SecondPhaseQuery:
     parts = {name: row.tolist() for name, row in zip(PARTS, query.weights, strict=True)}
-    return terms_pb2.SecondPhaseQuery(context_vector=query.context.tolist(), paper_vector=query.paper.tolist(), **parts)
+    return terms_pb2.SecondPhaseQuery(
+        context_vector=query.context.tolist(),
+        paper_vector=query.paper.tolist(),
+        window_vector=query.window.tolist(),
+        **parts,
+    )
 
 
 def _external_ids_to_message(external_ids: Iterable[ExternalId]) -> list[paper_pb2.ExternalId]:

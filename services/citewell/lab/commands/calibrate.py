@@ -22,6 +22,7 @@ from citewell.lab.commands.options import (
     QueryMapFile,
     TermWeightsFile,
     TheMode,
+    WindowEncoderFolder,
     failing_clearly,
     progress,
 )
@@ -32,6 +33,7 @@ from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.query_map import find_query_map
 from citewell.profiler.term_weights import PACKAGED, find_term_weights
+from citewell.profiler.window_encoder import load_window_encoder
 from citewell.recommender.confidence import VERSION, read_calibration, scorer
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
@@ -76,6 +78,7 @@ def calibration(
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
+    window_encoder: WindowEncoderFolder = PACKAGED,
     page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
 ) -> None:
     """Fits the confidence of items that HYBRID retrieves, reranked and not, and writes it for the recommender."""
@@ -96,6 +99,7 @@ def calibration(
                     on_progress,
                     query_map=query_map,
                     term_weights=term_weights,
+                    window_encoder=window_encoder,
                     second_phase=second_phase,
                 ),
                 encoder,
@@ -116,11 +120,12 @@ def calibration(
     digest = applied.digest if applied else ""
     learned = find_term_weights(term_weights)
     words = learned.digest if learned else ""
+    window = load_window_encoder(window_encoder, encoder.model_hash)
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
     tables = [
         {
             "strategy": Strategy.HYBRID.value,
-            "encoder": scorer(encoder.model_hash, digest, words),
+            "encoder": scorer(encoder.model_hash, digest, words, window.hash if window else ""),
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
             "features": list(outcome.fitted.names),

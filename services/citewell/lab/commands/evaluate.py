@@ -25,6 +25,7 @@ from citewell.lab.commands.options import (
     Split,
     TermWeightsFile,
     TheMode,
+    WindowEncoderFolder,
     failing_clearly,
     progress,
 )
@@ -69,6 +70,7 @@ def run(
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
+    window_encoder: WindowEncoderFolder = PACKAGED,
     json_out: JsonOut = None,
     output: TheOutput = Output.TEXT,
 ) -> None:
@@ -85,6 +87,7 @@ def run(
             titles_only=titles_only,
             query_map=query_map,
             term_weights=term_weights,
+            window_encoder=window_encoder,
         )
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
     told = console(output)

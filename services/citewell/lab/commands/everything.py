@@ -21,6 +21,7 @@ from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, TheM
 from citewell.lab.commands.query_map import query_map
 from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.commands.term_weights import term_weights
+from citewell.lab.commands.window_encoder import window_encoder
 from citewell.lab.davinci.batches import PairBatches
 from citewell.lab.davinci.card import write_card
 from citewell.lab.davinci.export import Storage, export_folder
@@ -74,6 +75,7 @@ def everything(
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the query map.")] = 30_000,
     word_queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the term weights.")] = 8_000,
+    window_steps: Annotated[int, typer.Option(min=1, help="Steps of the window encoder's training.")] = 600,
     second_queries: Annotated[
         int, typer.Option(min=1, help="The most train contexts for the second phase, and as many of a poorer corpus.")
     ] = 6_000,
@@ -109,6 +111,28 @@ def everything(
     words_setting = str(words.resolve()) if best == TRAINED else best
     chosen["CITEWELL_PROFILER__TERM_WEIGHTS"] = words_setting
 
+    window, window_figures = out / "window-encoder", out / "window-encoder-figures.json"
+    _step(
+        console,
+        "window encoder",
+        window_figures,
+        lambda: window_encoder(
+            data,
+            window,
+            mode,
+            queries,
+            window_steps,
+            validation_queries,
+            cache=cache,
+            query_map=map_setting,
+            term_weights=words_setting,
+        ),
+    )
+    report["window encoder"] = json.loads(window_figures.read_text("utf-8"))
+    best = report["window encoder"]["best"]
+    window_setting = str(window.resolve()) if best == TRAINED else best
+    chosen["CITEWELL_PROFILER__WINDOW_ENCODER"] = window_setting
+
     second, second_figures = out / "second-phase.json", out / "second-phase-figures.json"
     _step(
         console,
@@ -124,6 +148,7 @@ def everything(
             cache=cache,
             query_map=map_setting,
             term_weights=words_setting,
+            window_encoder=window_setting,
         ),
     )
 
@@ -138,6 +163,7 @@ def everything(
                 on_progress,
                 query_map=map_setting,
                 term_weights=words_setting,
+                window_encoder=window_setting,
             )
             found = _compare_second_phases(second, experiment, validation_queries, on_progress)
         second_figures.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -161,6 +187,7 @@ def everything(
                 on_progress,
                 query_map=map_setting,
                 term_weights=words_setting,
+                window_encoder=window_setting,
                 second_phase=second_setting,
             )
             _train_reranker(asked, experiment, out, model, on_progress)
@@ -190,6 +217,7 @@ def everything(
             cache=cache,
             query_map=map_setting,
             term_weights=words_setting,
+            window_encoder=window_setting,
         ),
     )
     chosen["CITEWELL_RECOMMENDER__CONFIDENCE_FILE"] = str(confidence.resolve())

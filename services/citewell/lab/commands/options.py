@@ -32,6 +32,10 @@ QueryMapFile = Annotated[
 TermWeightsFile = Annotated[
     str, typer.Option("--term-weights", help="Learned weights of the query's words: packaged, none, or a file.")
 ]
+WindowEncoderFolder = Annotated[
+    str,
+    typer.Option("--window-encoder", help="The encoder of the words around the marker: packaged, none, or a folder."),
+]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
 SEED = 2026
 """Of samples and resamplings where the command names none."""

@@ -9,7 +9,7 @@ import typer
 from rich.markdown import Markdown
 
 from citewell.lab import chosen
-from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, progress
+from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, WindowEncoderFolder, progress
 from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json
 from citewell.lab.protocol import Mode
 from citewell.profiler.term_weights import PACKAGED
@@ -51,6 +51,7 @@ def rerank(
     ] = "",
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
+    window_encoder: WindowEncoderFolder = PACKAGED,
     out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
     output: TheOutput = Output.TEXT,
     keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,
@@ -85,6 +86,7 @@ def rerank(
             titles_only=titles_only,
             query_map=query_map,
             term_weights=term_weights,
+            window_encoder=window_encoder,
         )
         lists, texts = asked_lists(
             settings, experiment, queries, on_progress, depth=depth, seed=seed, candidates=candidates

@@ -19,6 +19,7 @@ from citewell.lab.commands.options import (
     QueryMapFile,
     TermWeightsFile,
     TheMode,
+    WindowEncoderFolder,
     failing_clearly,
     progress,
 )
@@ -50,6 +51,7 @@ def second_phase(
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
+    window_encoder: WindowEncoderFolder = PACKAGED,
 ) -> None:
     """Trains on the train split, a query's own citations left out of profiles, words and counts."""
     console = Console()
@@ -59,13 +61,26 @@ def second_phase(
         names = tuple(name for name in FEATURES if name == "score" or name not in (without or ()))
         encoding, began = Encoding(), time.process_time()
         validation = prepare(
-            data, "validation", mode, encoding, cache, on_progress, query_map=query_map, term_weights=term_weights
+            data,
+            "validation",
+            mode,
+            encoding,
+            cache,
+            on_progress,
+            query_map=query_map,
+            term_weights=term_weights,
+            window_encoder=window_encoder,
         )
         learned = validation.of_split("train")
         corpora = [examples(learned, drawn(learned, queries, sample), names, on_progress, "train queries")]
         if sparse_queries:
             poor = sparse_experiment(validation.data, mode, encoding, cache, Sparse(), on_progress)
-            poor = replace(poor, query_map=validation.query_map, term_weights=validation.term_weights)
+            poor = replace(
+                poor,
+                query_map=validation.query_map,
+                term_weights=validation.term_weights,
+                window_encoder=validation.window_encoder,
+            )
             corpora.append(
                 examples(poor, drawn(poor, sparse_queries, sample), names, on_progress, "sparse train queries")
             )

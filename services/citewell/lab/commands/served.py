@@ -28,6 +28,7 @@ from citewell.lab.commands.options import (
     Split,
     TermWeightsFile,
     TheMode,
+    WindowEncoderFolder,
     failing_clearly,
     progress,
 )
@@ -68,6 +69,7 @@ def served(
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
+    window_encoder: WindowEncoderFolder = PACKAGED,
     json_out: JsonOut = None,
 ) -> None:
     """Asks five running services through Recommend, and compares their retrieval with the lab's.
@@ -90,6 +92,7 @@ def served(
             titles_only=titles_only,
             query_map=query_map,
             term_weights=term_weights,
+            window_encoder=window_encoder,
         )
         drawn = sampled(experiment.task.queries, queries, seed)
         if profiler:

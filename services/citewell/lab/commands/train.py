@@ -12,11 +12,12 @@ from rich.console import Console
 from citewell.lab.commands.calibrate import calibration
 from citewell.lab.commands.citation_need import citation_need
 from citewell.lab.commands.everything import everything
-from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, progress
+from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, WindowEncoderFolder, progress
 from citewell.lab.commands.query_map import query_map
 from citewell.lab.commands.rivals import add_rivals
 from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.commands.term_weights import term_weights
+from citewell.lab.commands.window_encoder import window_encoder
 from citewell.lab.davinci.card import write_card, write_curves
 from citewell.lab.davinci.retrieve import training_data
 from citewell.lab.davinci.runs import RunFolder
@@ -32,6 +33,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 app.command("calibration")(calibration)
 app.command("query-map")(query_map)
 app.command("term-weights")(term_weights)
+app.command("window-encoder")(window_encoder)
 app.command("all")(everything)
 app.command("citation-need")(citation_need)
 app.command("second-phase")(second_phase)
@@ -63,6 +65,7 @@ def davinci(
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
     map_file: QueryMapFile = "",
     term_weights_file: TermWeightsFile = PACKAGED,
+    window_folder: WindowEncoderFolder = PACKAGED,
 ) -> None:
     """Trains DAVINCI (and rivals) on the train split, watched on validation."""
     given = {"encoder": encoder, "candidates": candidates, "steps": steps, "device": device, "seed": seed}
@@ -81,7 +84,15 @@ def davinci(
 
         encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
         experiment = prepare(
-            data, "validation", mode, encoding, cache, on_progress, query_map=map_file, term_weights=term_weights_file
+            data,
+            "validation",
+            mode,
+            encoding,
+            cache,
+            on_progress,
+            query_map=map_file,
+            term_weights=term_weights_file,
+            window_encoder=window_folder,
         )
         finished = train(chosen, training_data(chosen, experiment, on_progress, RunFolder(run)), run, on_step)
     write_curves(finished)

@@ -93,7 +93,7 @@ def training_data(
         kept = keep.lists(name) if keep and settings.leave_one_out else None
         if kept and kept.exists():
             return CandidateLists.load(kept)
-        queries = sampled(each.task.queries, count, settings.seed)
+        queries = sampled(each.to_learn_from, count, settings.seed)
         made = candidate_lists(SYSTEMS[settings.candidates](each), each, queries, settings.depth, on_progress)
         if kept:
             kept.parent.mkdir(parents=True, exist_ok=True)

@@ -90,5 +90,6 @@ def sparse_experiment(
 
 
 def drawn(experiment: Experiment, count: int, seed: int) -> Rows:
-    """A sample of the task's queries; 0 = all."""
-    return sampled(experiment.task.queries, count or len(experiment.task.queries), seed)
+    """A sample of the task's queries that may be learned from; 0 = all."""
+    queries = experiment.to_learn_from
+    return sampled(queries, count or len(queries), seed)

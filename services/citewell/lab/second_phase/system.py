@@ -70,6 +70,7 @@ class FirstPhase:
         others = {
             citing: self._others(citing) for citing, _ in by_citing_paper(experiment.data, queries, experiment.known)
         }
+        windows = experiment.windows(queries)
         for row, eligible in enumerate(experiment.task.eligible(experiment.data, queries)):
             scores = cosines[row] + np.float32(chosen.LEXICAL) * lexical[row]
             scores[~eligible] = -np.inf
@@ -77,7 +78,7 @@ class FirstPhase:
             query = int(queries[row])
             citing = int(experiment.data.contexts.citing[query])
             parts = scores[best], cosines[row][best], lexical[row][best]
-            yield self._listed(query, best, parts, others.get(citing))
+            yield self._listed(query, best, parts, windows[row], others.get(citing))
 
     def _others(self, citing: int) -> _Others:
         cited, bags = self.words.counts_without(citing)
@@ -87,7 +88,12 @@ class FirstPhase:
         return _Others(cited, bags, normalised(profile(contents, sums, chosen.PROFILE)), sums.count.astype(np.float64))
 
     def _listed(
-        self, query: int, papers: Rows, scores: tuple[Vectors, Vectors, Vectors], others: _Others | None
+        self,
+        query: int,
+        papers: Rows,
+        scores: tuple[Vectors, Vectors, Vectors],
+        window: Vectors,
+        others: _Others | None,
     ) -> Listed:
         data, vectors, lexicon = self._experiment.data, self._experiment.vectors, self._experiment.lexicon
         citing = int(data.contexts.citing[query])
@@ -96,7 +102,7 @@ class FirstPhase:
         columns = np.array([lexicon.column(int(term)) for term in ids], np.int64)
         idf = dict(zip(ids.tolist(), self.words.idf[columns].tolist(), strict=True))
         context, paper = normalised(vectors.contexts[query]), normalised(vectors.papers[citing])
-        asked = SecondPhaseQuery(context, paper, part_weights(found, idf, ids))
+        asked = SecondPhaseQuery(context, paper, part_weights(found, idf, ids), window)
 
         bags = self.words.counts(papers)
         profiles = self._profiler.profiles[papers]

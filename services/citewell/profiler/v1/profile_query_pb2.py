@@ -27,7 +27,7 @@ from citewell.types.v1 import publication_pb2 as citewell_dot_types_dot_v1_dot_p
 from citewell.types.v1 import terms_pb2 as citewell_dot_types_dot_v1_dot_terms__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(citewell/profiler/v1/profile_query.proto\x12\x14\x63itewell.profiler.v1\x1a\x1d\x63itewell/types/v1/paper.proto\x1a#citewell/types/v1/publication.proto\x1a\x1d\x63itewell/types/v1/terms.proto\"t\n\x11\x45mbedQueryRequest\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x03 \x01(\t\x12-\n\x05\x61s_of\x18\x04 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\"\xad\x03\n\x12\x45mbedQueryResponse\x12\x14\n\x0cquery_vector\x18\x01 \x03(\x02\x12\x16\n\x0e\x63ontext_vector\x18\x02 \x03(\x02\x12\x12\n\nmodel_hash\x18\x03 \x01(\t\x12\x15\n\rsettings_hash\x18\x04 \x01(\t\x12\x13\n\x0b\x63ontext_cut\x18\x05 \x01(\x08\x12\x32\n\nsearchable\x18\x06 \x03(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\x0c\n\x04view\x18\x07 \x01(\t\x12\r\n\x05\x65poch\x18\x08 \x01(\t\x12\x17\n\x0fview_incomplete\x18\t \x01(\x08\x12\x30\n\x07lexical\x18\n \x01(\x0b\x32\x1f.citewell.types.v1.LexicalQuery\x12\x12\n\nstatistics\x18\x0b \x01(\t\x12\x15\n\rhybrid_vector\x18\r \x03(\x02\x12\x11\n\tquery_map\x18\x0e \x01(\t\x12\x14\n\x0cterm_weights\x18\x0f \x01(\t\x12\x39\n\x0csecond_phase\x18\x0c \x01(\x0b\x32#.citewell.types.v1.SecondPhaseQuery\"\xb7\x01\n\x14ScoreProfilesRequest\x12\x11\n\tpaper_ids\x18\x01 \x03(\t\x12\x14\n\x0cquery_vector\x18\x02 \x03(\x02\x12-\n\x05\x61s_of\x18\x03 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\x12\x30\n\x07lexical\x18\x04 \x01(\x0b\x32\x1f.citewell.types.v1.LexicalQuery\x12\x15\n\rmatched_terms\x18\x05 \x01(\x05\"\xde\x01\n\x0cProfileScore\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x11\n\tin_degree\x18\x03 \x01(\x03\x12\x15\n\rcontent_share\x18\x04 \x01(\x01\x12\x15\n\rcontext_share\x18\x05 \x01(\x01\x12\x14\n\x0c\x63iting_share\x18\x06 \x01(\x01\x12\x15\n\rlexical_score\x18\x07 \x01(\x01\x12\x14\n\x0chybrid_score\x18\x08 \x01(\x01\x12)\n\x07matched\x18\t \x01(\x0b\x32\x18.citewell.types.v1.Terms\"`\n\x15ScoreProfilesResponse\x12\x32\n\x06scores\x18\x01 \x03(\x0b\x32\".citewell.profiler.v1.ProfileScore\x12\x13\n\x0bunknown_ids\x18\x02 \x03(\t\"T\n\x11GetProfileRequest\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12-\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\"&\n\x07YearSum\x12\x0c\n\x04year\x18\x01 \x01(\x05\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x88\x01\n\x12GetProfileResponse\x12\x0f\n\x07profile\x18\x01 \x03(\x02\x12\x0f\n\x07\x63ontent\x18\x02 \x03(\x02\x12\x11\n\tin_degree\x18\x03 \x01(\x03\x12,\n\x05years\x18\x04 \x03(\x0b\x32\x1d.citewell.profiler.v1.YearSum\x12\x0f\n\x07version\x18\x05 \x01(\x03\"Y\n\x15ListReferencesRequest\x12\x11\n\tpaper_ids\x18\x01 \x03(\t\x12-\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\"6\n\x0fPaperReferences\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\x11\n\tcited_ids\x18\x02 \x03(\t\"O\n\x16ListReferencesResponse\x12\x35\n\x06papers\x18\x01 \x03(\x0b\x32%.citewell.profiler.v1.PaperReferences\"\r\n\x0bInfoRequest\"\xbc\x02\n\x0cInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12-\n\x07\x65ncoder\x18\x02 \x01(\x0b\x32\x1c.citewell.types.v1.ModelInfo\x12\r\n\x05\x61lpha\x18\x03 \x01(\x01\x12\x0c\n\x04\x62\x65ta\x18\x04 \x01(\x01\x12\r\n\x05gamma\x18\x05 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x06 \x01(\x01\x12\x15\n\rsettings_hash\x18\x07 \x01(\t\x12\x14\n\x0c\x61s_of_limits\x18\x08 \x01(\t\x12\x16\n\x0elexical_weight\x18\t \x01(\x01\x12\x12\n\nstatistics\x18\n \x01(\t\x12\x19\n\x11statistics_papers\x18\x0b \x01(\x03\x12\x14\n\x0clexicon_hash\x18\x0c \x01(\t\x12\x11\n\tquery_map\x18\r \x01(\t\x12\x14\n\x0cterm_weights\x18\x0e \x01(\t2\xfd\x03\n\x13ProfileQueryService\x12_\n\nEmbedQuery\x12\'.citewell.profiler.v1.EmbedQueryRequest\x1a(.citewell.profiler.v1.EmbedQueryResponse\x12h\n\rScoreProfiles\x12*.citewell.profiler.v1.ScoreProfilesRequest\x1a+.citewell.profiler.v1.ScoreProfilesResponse\x12_\n\nGetProfile\x12\'.citewell.profiler.v1.GetProfileRequest\x1a(.citewell.profiler.v1.GetProfileResponse\x12k\n\x0eListReferences\x12+.citewell.profiler.v1.ListReferencesRequest\x1a,.citewell.profiler.v1.ListReferencesResponse\x12M\n\x04Info\x12!.citewell.profiler.v1.InfoRequest\x1a\".citewell.profiler.v1.InfoResponseB9\n\x14\x63itewell.profiler.v1P\x01Z\x1f\x63itewell/profiler/v1;profilerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(citewell/profiler/v1/profile_query.proto\x12\x14\x63itewell.profiler.v1\x1a\x1d\x63itewell/types/v1/paper.proto\x1a#citewell/types/v1/publication.proto\x1a\x1d\x63itewell/types/v1/terms.proto\"t\n\x11\x45mbedQueryRequest\x12\x0f\n\x07\x63ontext\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x10\n\x08\x61\x62stract\x18\x03 \x01(\t\x12-\n\x05\x61s_of\x18\x04 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\"\xc5\x03\n\x12\x45mbedQueryResponse\x12\x14\n\x0cquery_vector\x18\x01 \x03(\x02\x12\x16\n\x0e\x63ontext_vector\x18\x02 \x03(\x02\x12\x12\n\nmodel_hash\x18\x03 \x01(\t\x12\x15\n\rsettings_hash\x18\x04 \x01(\t\x12\x13\n\x0b\x63ontext_cut\x18\x05 \x01(\x08\x12\x32\n\nsearchable\x18\x06 \x03(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\x0c\n\x04view\x18\x07 \x01(\t\x12\r\n\x05\x65poch\x18\x08 \x01(\t\x12\x17\n\x0fview_incomplete\x18\t \x01(\x08\x12\x30\n\x07lexical\x18\n \x01(\x0b\x32\x1f.citewell.types.v1.LexicalQuery\x12\x12\n\nstatistics\x18\x0b \x01(\t\x12\x15\n\rhybrid_vector\x18\r \x03(\x02\x12\x11\n\tquery_map\x18\x0e \x01(\t\x12\x14\n\x0cterm_weights\x18\x0f \x01(\t\x12\x16\n\x0ewindow_encoder\x18\x10 \x01(\t\x12\x39\n\x0csecond_phase\x18\x0c \x01(\x0b\x32#.citewell.types.v1.SecondPhaseQuery\"\xb7\x01\n\x14ScoreProfilesRequest\x12\x11\n\tpaper_ids\x18\x01 \x03(\t\x12\x14\n\x0cquery_vector\x18\x02 \x03(\x02\x12-\n\x05\x61s_of\x18\x03 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\x12\x30\n\x07lexical\x18\x04 \x01(\x0b\x32\x1f.citewell.types.v1.LexicalQuery\x12\x15\n\rmatched_terms\x18\x05 \x01(\x05\"\xde\x01\n\x0cProfileScore\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x11\n\tin_degree\x18\x03 \x01(\x03\x12\x15\n\rcontent_share\x18\x04 \x01(\x01\x12\x15\n\rcontext_share\x18\x05 \x01(\x01\x12\x14\n\x0c\x63iting_share\x18\x06 \x01(\x01\x12\x15\n\rlexical_score\x18\x07 \x01(\x01\x12\x14\n\x0chybrid_score\x18\x08 \x01(\x01\x12)\n\x07matched\x18\t \x01(\x0b\x32\x18.citewell.types.v1.Terms\"`\n\x15ScoreProfilesResponse\x12\x32\n\x06scores\x18\x01 \x03(\x0b\x32\".citewell.profiler.v1.ProfileScore\x12\x13\n\x0bunknown_ids\x18\x02 \x03(\t\"T\n\x11GetProfileRequest\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12-\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\"&\n\x07YearSum\x12\x0c\n\x04year\x18\x01 \x01(\x05\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x88\x01\n\x12GetProfileResponse\x12\x0f\n\x07profile\x18\x01 \x03(\x02\x12\x0f\n\x07\x63ontent\x18\x02 \x03(\x02\x12\x11\n\tin_degree\x18\x03 \x01(\x03\x12,\n\x05years\x18\x04 \x03(\x0b\x32\x1d.citewell.profiler.v1.YearSum\x12\x0f\n\x07version\x18\x05 \x01(\x03\"Y\n\x15ListReferencesRequest\x12\x11\n\tpaper_ids\x18\x01 \x03(\t\x12-\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.PartialDate\"6\n\x0fPaperReferences\x12\x10\n\x08paper_id\x18\x01 \x01(\t\x12\x11\n\tcited_ids\x18\x02 \x03(\t\"O\n\x16ListReferencesResponse\x12\x35\n\x06papers\x18\x01 \x03(\x0b\x32%.citewell.profiler.v1.PaperReferences\"\r\n\x0bInfoRequest\"\xd4\x02\n\x0cInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12-\n\x07\x65ncoder\x18\x02 \x01(\x0b\x32\x1c.citewell.types.v1.ModelInfo\x12\r\n\x05\x61lpha\x18\x03 \x01(\x01\x12\x0c\n\x04\x62\x65ta\x18\x04 \x01(\x01\x12\r\n\x05gamma\x18\x05 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x06 \x01(\x01\x12\x15\n\rsettings_hash\x18\x07 \x01(\t\x12\x14\n\x0c\x61s_of_limits\x18\x08 \x01(\t\x12\x16\n\x0elexical_weight\x18\t \x01(\x01\x12\x12\n\nstatistics\x18\n \x01(\t\x12\x19\n\x11statistics_papers\x18\x0b \x01(\x03\x12\x14\n\x0clexicon_hash\x18\x0c \x01(\t\x12\x11\n\tquery_map\x18\r \x01(\t\x12\x14\n\x0cterm_weights\x18\x0e \x01(\t\x12\x16\n\x0ewindow_encoder\x18\x0f \x01(\t2\xfd\x03\n\x13ProfileQueryService\x12_\n\nEmbedQuery\x12\'.citewell.profiler.v1.EmbedQueryRequest\x1a(.citewell.profiler.v1.EmbedQueryResponse\x12h\n\rScoreProfiles\x12*.citewell.profiler.v1.ScoreProfilesRequest\x1a+.citewell.profiler.v1.ScoreProfilesResponse\x12_\n\nGetProfile\x12\'.citewell.profiler.v1.GetProfileRequest\x1a(.citewell.profiler.v1.GetProfileResponse\x12k\n\x0eListReferences\x12+.citewell.profiler.v1.ListReferencesRequest\x1a,.citewell.profiler.v1.ListReferencesResponse\x12M\n\x04Info\x12!.citewell.profiler.v1.InfoRequest\x1a\".citewell.profiler.v1.InfoResponseB9\n\x14\x63itewell.profiler.v1P\x01Z\x1f\x63itewell/profiler/v1;profilerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,29 +38,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMBEDQUERYREQUEST']._serialized_start=165
   _globals['_EMBEDQUERYREQUEST']._serialized_end=281
   _globals['_EMBEDQUERYRESPONSE']._serialized_start=284
-  _globals['_EMBEDQUERYRESPONSE']._serialized_end=713
-  _globals['_SCOREPROFILESREQUEST']._serialized_start=716
-  _globals['_SCOREPROFILESREQUEST']._serialized_end=899
-  _globals['_PROFILESCORE']._serialized_start=902
-  _globals['_PROFILESCORE']._serialized_end=1124
-  _globals['_SCOREPROFILESRESPONSE']._serialized_start=1126
-  _globals['_SCOREPROFILESRESPONSE']._serialized_end=1222
-  _globals['_GETPROFILEREQUEST']._serialized_start=1224
-  _globals['_GETPROFILEREQUEST']._serialized_end=1308
-  _globals['_YEARSUM']._serialized_start=1310
-  _globals['_YEARSUM']._serialized_end=1348
-  _globals['_GETPROFILERESPONSE']._serialized_start=1351
-  _globals['_GETPROFILERESPONSE']._serialized_end=1487
-  _globals['_LISTREFERENCESREQUEST']._serialized_start=1489
-  _globals['_LISTREFERENCESREQUEST']._serialized_end=1578
-  _globals['_PAPERREFERENCES']._serialized_start=1580
-  _globals['_PAPERREFERENCES']._serialized_end=1634
-  _globals['_LISTREFERENCESRESPONSE']._serialized_start=1636
-  _globals['_LISTREFERENCESRESPONSE']._serialized_end=1715
-  _globals['_INFOREQUEST']._serialized_start=1717
-  _globals['_INFOREQUEST']._serialized_end=1730
-  _globals['_INFORESPONSE']._serialized_start=1733
-  _globals['_INFORESPONSE']._serialized_end=2049
-  _globals['_PROFILEQUERYSERVICE']._serialized_start=2052
-  _globals['_PROFILEQUERYSERVICE']._serialized_end=2561
+  _globals['_EMBEDQUERYRESPONSE']._serialized_end=737
+  _globals['_SCOREPROFILESREQUEST']._serialized_start=740
+  _globals['_SCOREPROFILESREQUEST']._serialized_end=923
+  _globals['_PROFILESCORE']._serialized_start=926
+  _globals['_PROFILESCORE']._serialized_end=1148
+  _globals['_SCOREPROFILESRESPONSE']._serialized_start=1150
+  _globals['_SCOREPROFILESRESPONSE']._serialized_end=1246
+  _globals['_GETPROFILEREQUEST']._serialized_start=1248
+  _globals['_GETPROFILEREQUEST']._serialized_end=1332
+  _globals['_YEARSUM']._serialized_start=1334
+  _globals['_YEARSUM']._serialized_end=1372
+  _globals['_GETPROFILERESPONSE']._serialized_start=1375
+  _globals['_GETPROFILERESPONSE']._serialized_end=1511
+  _globals['_LISTREFERENCESREQUEST']._serialized_start=1513
+  _globals['_LISTREFERENCESREQUEST']._serialized_end=1602
+  _globals['_PAPERREFERENCES']._serialized_start=1604
+  _globals['_PAPERREFERENCES']._serialized_end=1658
+  _globals['_LISTREFERENCESRESPONSE']._serialized_start=1660
+  _globals['_LISTREFERENCESRESPONSE']._serialized_end=1739
+  _globals['_INFOREQUEST']._serialized_start=1741
+  _globals['_INFOREQUEST']._serialized_end=1754
+  _globals['_INFORESPONSE']._serialized_start=1757
+  _globals['_INFORESPONSE']._serialized_end=2097
+  _globals['_PROFILEQUERYSERVICE']._serialized_start=2100
+  _globals['_PROFILEQUERYSERVICE']._serialized_end=2609
 # @@protoc_insertion_point(module_scope)

@@ -71,6 +71,7 @@ class EmbedQueryResponse(_message.Message):
     HYBRID_VECTOR_FIELD_NUMBER: _builtins.int
     QUERY_MAP_FIELD_NUMBER: _builtins.int
     TERM_WEIGHTS_FIELD_NUMBER: _builtins.int
+    WINDOW_ENCODER_FIELD_NUMBER: _builtins.int
     SECOND_PHASE_FIELD_NUMBER: _builtins.int
     model_hash: _builtins.str
     settings_hash: _builtins.str
@@ -88,6 +89,8 @@ class EmbedQueryResponse(_message.Message):
     """Hash of that map; empty = there is none. settings_hash covers it too."""
     term_weights: _builtins.str
     """Hash of the learned weights that a query's words are weighed by; empty = there are none. settings_hash covers it too."""
+    window_encoder: _builtins.str
+    """Hash of the encoder that made second_phase.window_vector; empty = there is none. settings_hash covers it too."""
     @_builtins.property
     def query_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """γ·ENC1(S) + δ·ENC1(T ⊕ A), not normalised. Packed."""
@@ -129,11 +132,12 @@ class EmbedQueryResponse(_message.Message):
         hybrid_vector: _abc.Iterable[_builtins.float] | None = ...,
         query_map: _builtins.str = ...,
         term_weights: _builtins.str = ...,
+        window_encoder: _builtins.str = ...,
         second_phase: _terms_pb2.SecondPhaseQuery | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lexical", b"lexical", "second_phase", b"second_phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "second_phase", b"second_phase", "settings_hash", b"settings_hash", "statistics", b"statistics", "term_weights", b"term_weights", "view", b"view", "view_incomplete", b"view_incomplete"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_cut", b"context_cut", "context_vector", b"context_vector", "epoch", b"epoch", "hybrid_vector", b"hybrid_vector", "lexical", b"lexical", "model_hash", b"model_hash", "query_map", b"query_map", "query_vector", b"query_vector", "searchable", b"searchable", "second_phase", b"second_phase", "settings_hash", b"settings_hash", "statistics", b"statistics", "term_weights", b"term_weights", "view", b"view", "view_incomplete", b"view_incomplete", "window_encoder", b"window_encoder"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -443,6 +447,7 @@ class InfoResponse(_message.Message):
     LEXICON_HASH_FIELD_NUMBER: _builtins.int
     QUERY_MAP_FIELD_NUMBER: _builtins.int
     TERM_WEIGHTS_FIELD_NUMBER: _builtins.int
+    WINDOW_ENCODER_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     alpha: _builtins.float
     beta: _builtins.float
@@ -461,6 +466,8 @@ class InfoResponse(_message.Message):
     """Hash of the query map in use; empty = none."""
     term_weights: _builtins.str
     """Hash of the learned weights of a query's words; empty = none."""
+    window_encoder: _builtins.str
+    """Hash of the encoder of the words around the marker; empty = none."""
     @_builtins.property
     def encoder(self) -> _paper_pb2.ModelInfo: ...
     def __init__(
@@ -480,10 +487,11 @@ class InfoResponse(_message.Message):
         lexicon_hash: _builtins.str = ...,
         query_map: _builtins.str = ...,
         term_weights: _builtins.str = ...,
+        window_encoder: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "query_map", b"query_map", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "term_weights", b"term_weights", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "as_of_limits", b"as_of_limits", "beta", b"beta", "delta", b"delta", "encoder", b"encoder", "gamma", b"gamma", "lexical_weight", b"lexical_weight", "lexicon_hash", b"lexicon_hash", "query_map", b"query_map", "settings_hash", b"settings_hash", "statistics", b"statistics", "statistics_papers", b"statistics_papers", "term_weights", b"term_weights", "version", b"version", "window_encoder", b"window_encoder"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

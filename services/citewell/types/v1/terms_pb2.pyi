@@ -95,6 +95,7 @@ class SecondPhaseQuery(_message.Message):
     WIDE_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
+    WINDOW_VECTOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def context_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """ENC1(S) and ENC1(T ⊕ A); empty where the query has no such text."""
@@ -113,6 +114,10 @@ class SecondPhaseQuery(_message.Message):
     def context(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     @_builtins.property
     def title(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def window_vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The vector of the words around the marker, by the window encoder of the profiler; empty where there is none."""
+
     def __init__(
         self,
         *,
@@ -123,10 +128,11 @@ class SecondPhaseQuery(_message.Message):
         wide: _abc.Iterable[_builtins.float] | None = ...,
         context: _abc.Iterable[_builtins.float] | None = ...,
         title: _abc.Iterable[_builtins.float] | None = ...,
+        window_vector: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "context_vector", b"context_vector", "near", b"near", "nearest", b"nearest", "paper_vector", b"paper_vector", "title", b"title", "wide", b"wide"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "context_vector", b"context_vector", "near", b"near", "nearest", b"nearest", "paper_vector", b"paper_vector", "title", b"title", "wide", b"wide", "window_vector", b"window_vector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

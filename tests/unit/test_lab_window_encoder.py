@@ -1,0 +1,125 @@
+"""Training the window encoder: it learns from one half of the citing papers, and resumes to the same bits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
+
+import torch
+
+from citewell.lab.dataset import read_dataset
+from citewell.lab.experiment import Experiment
+from citewell.lab.knowledge import citations, profile_table
+from citewell.lab.protocol import Mode, make_task
+from citewell.lab.retrieval import IdOrder
+from citewell.lab.rivals.training import Budget, RivalRun, train
+from citewell.lab.sampling import taught
+from citewell.lab.vectors import TextVectors
+from citewell.lab.window_encoder import WindowLearner, WindowSettings, cosine_mrr, export_window_encoder, mrr_of
+from citewell.profiler.encoder import load_encoder
+from citewell.profiler.profiles import normalised
+from citewell.profiler.window_encoder import load_window_encoder
+from tests.lab_sets import invented, write_lines
+from tests.tiny_models import write_tiny_encoder
+
+SETTINGS = WindowSettings(
+    depth=10, hard=4, random=16, batch=8, steps=30, learning_rate=3e-3, warmup=2, validation_queries=20
+)
+
+
+@pytest.fixture
+def enc1(tmp_path: Path) -> Path:
+    return write_tiny_encoder(tmp_path / "enc1")
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, enc1: Path) -> Experiment:
+    data = read_dataset(write_lines(tmp_path / "set", *invented(96)))
+    encoder = load_encoder(str(enc1))
+    papers = encoder.encode(list(data.papers.titles))
+    vectors = TextVectors(papers, encoder.encode([data.contexts.texts[row] for row in range(len(data.contexts))]), "")
+    known = citations(data, np.empty(0, np.int64))
+    task = make_task(data, "validation", Mode.INDUCTIVE)
+    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data))
+
+
+def learner(experiment: Experiment, enc1: Path, tmp_path: Path) -> WindowLearner:
+    windows = load_encoder(str(enc1), max_tokens=16)
+    return WindowLearner(SETTINGS, experiment, windows, enc1, lambda *_: None, tmp_path / "lists.npz")
+
+
+def mean_loss(of: WindowLearner) -> float:
+    """Over the train contexts, always with the same negatives."""
+    of.model.eval()
+    with torch.no_grad():
+        return float(np.mean([of.loss(of.batch(at), np.random.default_rng(at)) for at in range(8)]))
+
+
+def test_the_loss_falls_and_a_stopped_run_ends_in_the_same_weights(
+    experiment: Experiment, enc1: Path, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    straight, stopped = RivalRun(tmp_path / "straight"), RivalRun(tmp_path / "stopped")
+    for run in (straight, stopped):
+        run.begin("")
+    budget = Budget(float("inf"), SETTINGS.steps)
+    whole = learner(experiment, enc1, tmp_path)
+    before = mean_loss(whole)
+    train(whole, straight, budget)
+    assert mean_loss(whole) < before - 0.05
+    train(learner(experiment, enc1, tmp_path), stopped, Budget(float("inf"), 11))
+    train(learner(experiment, enc1, tmp_path), stopped, budget)
+    ends = [torch.load(run.checkpoint, weights_only=True)["weights"] for run in (straight, stopped)]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+    start = torch.load(stopped.kept, weights_only=True)
+    words = "embeddings.word_embeddings.weight"
+    assert torch.equal(ends[0][words], start[words]), "the word embeddings stay as they are"
+
+
+def test_what_is_exported_is_what_was_trained(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:
+    made = learner(experiment, enc1, tmp_path)
+    for number in range(5):
+        made.step(number)
+    export_window_encoder(made.weights(), str(enc1), "enc1", 16, tmp_path / "out")
+    window = load_window_encoder(str(tmp_path / "out"), "enc1")
+    assert window is not None
+    text = experiment.data.contexts.texts[int(experiment.task.queries[0])]
+    with torch.inference_mode():
+        expected = made._vectors([window.encoder.tokenize([text])[0].ids])[0].numpy()
+    assert float(window.encode(text) @ expected) > 0.97  # int8 and bf16 are not exact
+    with_window = replace(experiment, window_encoder=window)
+    asked = experiment.task.queries[:10]
+    assert cosine_mrr(with_window, asked) == mrr_of(experiment, asked, with_window.windows(asked)) > 0
+    assert cosine_mrr(experiment, asked) == 0
+
+
+def test_what_reads_its_vectors_learns_from_other_papers(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:
+    folder = write_tiny_encoder(tmp_path / "window")
+    (folder / "window.json").write_text(json.dumps({"made for": "enc1", "tokens": 16}))
+    data, train_split = experiment.data, experiment.of_split("train")
+    assert np.array_equal(train_split.to_learn_from, train_split.task.queries)
+    with_window = replace(train_split, window_encoder=load_window_encoder(str(folder), "enc1"))
+    rest = with_window.to_learn_from
+    assert 0 < len(rest) < len(train_split.task.queries)
+    assert not taught(data, rest).any()
+    asked = replace(experiment, window_encoder=with_window.window_encoder)
+    assert np.array_equal(asked.to_learn_from, experiment.task.queries), "of other splits nothing is left out"
+    made = learner(experiment, enc1, tmp_path)
+    citing = data.contexts.citing[made.examples_queries]
+    assert not set(citing.tolist()) & set(data.contexts.citing[rest].tolist())
+
+
+def test_the_mrr_counts_every_paper_that_scores_as_much(experiment: Experiment) -> None:
+    asked = experiment.task.queries[:5]
+    size = experiment.vectors.papers.shape[1]
+    nothing_told = mrr_of(experiment, asked, np.zeros((5, size), np.float32))
+    assert nothing_told < 10
+    profiles = normalised(experiment.profiler.profiles)
+    perfect = mrr_of(experiment, asked, profiles[experiment.data.contexts.cited[asked]])
+    assert perfect > nothing_told
