@@ -34,6 +34,7 @@ from citewell.lab.rivals.tables import (
     whole_lists_table,
 )
 from citewell.lab.rivals.timing import TIMED, retrieval_ms, whole_list_ms
+from citewell.profiler.term_weights import find_term_weights
 from tests.rivals_world import small_experiment
 from tests.unit.davinci_world import settings, write_encoder
 
@@ -64,6 +65,13 @@ def test_a_kept_row_is_not_measured_again_unless_something_it_depends_on_changed
         assert found.mean("R@1") == pytest.approx(100 / 3)
         assert (found.measured.retrieval_ms, found.train_minutes, found.about["commit"]) == (3.0, 4.0, "abc")
     assert measured == 2
+
+
+def test_a_row_of_ours_depends_on_what_it_has_learned(bench: Bench) -> None:
+    learned = replace(bench, experiment=replace(bench.experiment, term_weights=find_term_weights("packaged")))
+    for name, changes in (("hybrid", True), ("lexical-profile", True), ("second-phase", True), ("profiler", False)):
+        assert (learned.depends(name) != bench.depends(name)) is changes, name
+    assert "second phase" in bench.depends("second-phase")[0]
 
 
 def test_a_table_has_rivals_ours_times_and_the_published_figures() -> None:

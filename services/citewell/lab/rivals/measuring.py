@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from citewell.index.second_phase_model import packaged_model
 from citewell.lab import chosen
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.retrieve import candidate_lists
@@ -148,11 +149,24 @@ class Bench:
             return {**about, "enricher": asdict(settings)}, minutes
         run = self.run(name)
         if not run:
-            return {"system": name}, 0.0
+            return {"system": name} | self._learned(name), 0.0
         chosen_settings, minutes = run.settings(), run.cpu_minutes()
         if select := chosen_settings.get("select"):  # Citeomatic's ranker needs a trained NNSelect
             minutes += RivalRun(Path(select)).cpu_minutes()
         return {"system": name, "settings": chosen_settings, "weights": _digest(run)}, minutes
+
+    def _learned(self, name: str) -> dict[str, str]:
+        """Hashes of what our own system has learned: with other weights it is another row."""
+        experiment, found = self.experiment, dict[str, str]()
+        if name in ("lexical-profile", "hybrid", "second-phase") and experiment.term_weights:
+            found["term weights"] = experiment.term_weights.digest
+        if name in ("hybrid", "second-phase") and experiment.query_map:
+            found["query map"] = experiment.query_map.digest
+        if name == "second-phase":
+            found["second phase"] = (experiment.second_phase or packaged_model()).hash
+            if experiment.window_encoder:
+                found["window encoder"] = experiment.window_encoder.hash
+        return found
 
     def retrieval(self, name: str) -> Row:
         """The row of a retriever."""
