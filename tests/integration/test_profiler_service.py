@@ -40,6 +40,7 @@ from citewell.runtime.settings import ServiceSettings, UnknownSetting
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.publications import MAX_ABSTRACT, MAX_TITLE
 from citewell.types.v1 import paper_pb2, publication_pb2
+from tests.servers.in_process import until_serving
 from tests.servers.processes import free_ports
 from tests.tiny_models import write_tiny_encoder
 
@@ -468,6 +469,7 @@ async def test_long_texts_are_written_and_read_in_messages_below_the_limit(folde
     ]
     async with serving("index", told, IndexServer(told)) as port:
         channel = open_channel(f"localhost:{port}", max_message_megabytes=4)
+        await until_serving(channel, "citewell.index.v1.IndexService")
         client = IndexClient(channel, max_message_megabytes=4)
         await client.create_view(view)
         await client.upsert(view, points, [])
