@@ -160,9 +160,27 @@ async def test_without_a_model_or_a_context_the_first_phase_ranks(adapter: Adapt
         found = await asked.search(Search(20, vector(1), words, searched=HYBRID, second=with_second))
         assert [hit.paper.id for hit in found.papers] == plain
         assert found.second is None
-    long = replace(second, context=np.ones(DIMENSION + 1, np.float32))
-    with pytest.raises(InvalidField, match=r"second_phase\.context_vector"):
+
+
+@pytest.mark.parametrize("name", ["context", "paper", "window"])
+async def test_a_vector_of_another_length_is_refused_and_one_not_of_unit_length_ranks_alike(
+    adapter: Adapter, index: Index, name: str
+) -> None:
+    await write(index, *(titled(number) for number in range(20)))
+    words, second = a_query(1)
+    again = Index(adapter.store, second_phase=a_model())
+    long = replace(second, **{name: np.ones(DIMENSION + 1, np.float32)})
+    with pytest.raises(InvalidField, match=rf"second_phase\.{name}_vector"):
         await again.search(Search(20, vector(1), words, searched=HYBRID, second=long))
+    tripled = replace(second, **{name: 3 * getattr(second, name)})
+    one, other = [
+        (await again.search(Search(20, vector(1), words, searched=HYBRID, second=each))).papers
+        for each in (second, tripled)
+    ]
+    assert [hit.paper.id for hit in one] == [hit.paper.id for hit in other]
+    scores = [[hit.second.score for hit in found if hit.second] for found in (one, other)]
+    assert len(scores[0]) == 20
+    assert np.allclose(*scores, atol=1e-4)
 
 
 async def test_behind_the_best_thousand_the_first_phase_ranks() -> None:

@@ -138,12 +138,13 @@ class Index:
         """The second phase of a HYBRID search; None without a model, or for a query that has no context."""
         if search.second is None or search.searched != HYBRID or not search.second.context.size:
             return None
-        require_vector("second_phase.context_vector", search.second.context, view.dimension)
-        if search.second.paper.size:
-            require_vector("second_phase.paper_vector", search.second.paper, view.dimension)
+        vectors = {name: getattr(search.second, name) for name in ("context", "paper", "window")}
+        for name, vector in vectors.items():
+            if vector.size:
+                require_vector(f"second_phase.{name}_vector", vector, view.dimension)
         if self._second_phase is None:
             return None
-        query = replace(search.second, context=unit(search.second.context), paper=unit(search.second.paper))
+        query = replace(search.second, **{name: unit(vector) for name, vector in vectors.items()})
         return SecondPhase(self._second_phase, query)
 
     async def search_evidence(self, search: EvidenceSearch) -> dict[str, list[Evidence]]:
