@@ -305,35 +305,33 @@ def _tokenizer(world: tuple[Path, TrainingData], budget: TokenBudget | None = No
     return PairTokenizer.from_file(world[0] / "tokenizer.json", budget or settings(world[0]).budget)
 
 
-def test_batches_take_the_shares_of_the_budget_in_turn(
-    world: tuple[Path, TrainingData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder, data = world
-    lengths: list[int] = []
+@pytest.fixture
+def lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the pairs of each batch that a model reads."""
+    found: list[int] = []
     real = training.Reranker.encode
 
     def watched(model: training.Reranker, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        lengths.append(ids.shape[1])
+        found.append(ids.shape[1])
         return real(model, ids, *rest)
 
     monkeypatch.setattr(training.Reranker, "encode", watched)
+    return found
+
+
+def test_batches_take_the_shares_of_the_budget_in_turn(
+    world: tuple[Path, TrainingData], tmp_path: Path, lengths: list[int]
+) -> None:
+    encoder, data = world
     budget = TokenBudget(context=16, query_title=8, candidate=20, window=64)
     train(settings(encoder, steps=2, accumulate=2, budget=budget, shares=(1.0, 0.5)), data, tmp_path, until=2)
     assert min(lengths[0], lengths[2]) > max(lengths[1], lengths[3])
 
 
 def test_batches_show_abstracts_and_leave_them_out_in_turn(
-    world: tuple[Path, TrainingData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: tuple[Path, TrainingData], tmp_path: Path, lengths: list[int]
 ) -> None:
     encoder, data = world
-    lengths: list[int] = []
-    real = training.Reranker.encode
-
-    def watched(model: training.Reranker, ids: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        lengths.append(ids.shape[1])
-        return real(model, ids, *rest)
-
-    monkeypatch.setattr(training.Reranker, "encode", watched)
     budget = TokenBudget(context=16, query_title=8, candidate=80, window=200)
     train(settings(encoder, steps=2, accumulate=2, budget=budget, abstracts=(True, False)), data, tmp_path, until=2)
     assert min(lengths[0], lengths[2]) > max(lengths[1], lengths[3])
