@@ -50,6 +50,20 @@ class Encoding:
         return load_encoder(self.encoder, max_tokens=self.paper_tokens), contexts
 
 
+@dataclass(frozen=True, slots=True)
+class LearnedParts:
+    """What HYBRID has learned, each like the setting of its service."""
+
+    query_map: str = ""
+    """A file, "none", or empty for the map in the package, if there is one."""
+    term_weights: str = PACKAGED
+    """A file, "packaged", or "none"."""
+    window_encoder: str = PACKAGED
+    """A folder, "packaged", or "none"."""
+    second_phase: str = PACKAGED
+    """A file, "packaged", or "none"."""
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A data set under a protocol, and the knowledge that the protocol allows."""
@@ -63,7 +77,7 @@ class Experiment:
     query_map: QueryMap | None = None
     """Which map HYBRID applies, as the services do."""
     term_weights: LearnedWeights | None = None
-    """Learned weights of the words near the marker, as in the services."""
+    """LearnedParts weights of the words near the marker, as in the services."""
     window_encoder: WindowEncoder | None = None
     """Encodes the words around the marker for the second phase, as in the services."""
     second_phase: SecondPhaseModel | None = None
@@ -94,6 +108,16 @@ class Experiment:
         if self.window_encoder is None:
             return np.empty((len(queries), 0), np.float32)
         return self.window_encoder.encoder.encode([self.data.contexts.texts[int(query)] for query in queries])
+
+    @property
+    def learned_hashes(self) -> tuple[str, str, str]:
+        """Of query map, term weights and window encoder, as a table of confidence names them; empty = none."""
+        query_map, words, window = self.query_map, self.term_weights, self.window_encoder
+        return (
+            query_map.digest if query_map else "",
+            words.digest if words else "",
+            window.hash if window else "",
+        )
 
     @property
     def to_learn_from(self) -> Rows:
@@ -159,17 +183,9 @@ def prepare(
     on_progress: OnProgress,
     *,
     titles_only: bool = False,
-    query_map: str = "",
-    term_weights: str = PACKAGED,
-    window_encoder: str = PACKAGED,
-    second_phase: str = "packaged",
+    learned: LearnedParts = LearnedParts(),
 ) -> Experiment:
-    """Reads the set in `folder` and encodes texts without a cached vector.
-
-    `query_map` is like the profiler's setting: a file, "none", or empty for the map in the package, if there is one.
-    `term_weights` and `window_encoder` are like the profiler's settings: "packaged", "none", or a file or folder.
-    `second_phase` is like the index's: a file, "packaged", or "none" to leave it out.
-    """
+    """Reads the set in `folder` and encodes texts without a cached vector."""
     data = read_dataset(folder)
     if titles_only:
         data = data.titles_only()
@@ -177,11 +193,12 @@ def prepare(
     task = make_task(data, split, mode)
     known = citations(data, task.knowledge)
     encoder = encoding.load()[1].model_hash
-    found = find_query_map(query_map, encoder)
+    found = find_query_map(learned.query_map, encoder)
     table, order = profile_table(known, vectors), IdOrder(data)
-    learned = find_term_weights(term_weights)
-    window = load_window_encoder(window_encoder, encoder)
-    return Experiment(data, task, vectors, known, table, order, found, learned, window, configured_model(second_phase))
+    words = find_term_weights(learned.term_weights)
+    window = load_window_encoder(learned.window_encoder, encoder)
+    second = configured_model(learned.second_phase)
+    return Experiment(data, task, vectors, known, table, order, found, words, window, second)
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

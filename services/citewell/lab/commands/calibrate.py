@@ -27,13 +27,11 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.davinci.exported import ExportedModel
-from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
+from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
 from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
-from citewell.profiler.query_map import find_query_map
-from citewell.profiler.term_weights import PACKAGED, find_term_weights
-from citewell.profiler.window_encoder import load_window_encoder
+from citewell.profiler.term_weights import PACKAGED
 from citewell.recommender.confidence import VERSION, read_calibration, scorer
 from citewell.reranker.model_files import read_model_folder
 from citewell.reranker.settings import PACKAGED_MODEL
@@ -88,44 +86,21 @@ def calibration(
         encoding = Encoding()
         encoder, _ = encoding.load()
         exported = ExportedModel(model)
-        judged = [
-            _judged(
-                prepare(
-                    data,
-                    split,
-                    mode,
-                    encoding,
-                    cache,
-                    on_progress,
-                    query_map=query_map,
-                    term_weights=term_weights,
-                    window_encoder=window_encoder,
-                    second_phase=second_phase,
-                ),
-                encoder,
-                exported,
-                count,
-                part,
-                depth,
-                seed,
-                cache,
-                on_progress,
-                "second-phase" if order else "hybrid",
-                weight,
+        parts = LearnedParts(query_map, term_weights, window_encoder, second_phase)
+        system = "second-phase" if order else "hybrid"
+        judged, learned = list[Judged](), ("", "", "")
+        for part, (split, count) in enumerate((("validation", queries), ("test", test_queries))):
+            experiment = prepare(data, split, mode, encoding, cache, on_progress, learned=parts)
+            learned = experiment.learned_hashes
+            judged.append(
+                _judged(experiment, encoder, exported, count, part, depth, seed, cache, on_progress, system, weight)
             )
-            for part, (split, count) in enumerate((("validation", queries), ("test", test_queries)))
-        ]
     outcomes = {kind: fitted_on(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
-    applied = find_query_map(query_map, encoder.model_hash)
-    digest = applied.digest if applied else ""
-    learned = find_term_weights(term_weights)
-    words = learned.digest if learned else ""
-    window = load_window_encoder(window_encoder, encoder.model_hash)
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
     tables = [
         {
             "strategy": Strategy.HYBRID.value,
-            "encoder": scorer(encoder.model_hash, digest, words, window.hash if window else ""),
+            "encoder": scorer(encoder.model_hash, *learned),
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
             "features": list(outcome.fitted.names),

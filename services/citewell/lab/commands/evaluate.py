@@ -32,7 +32,7 @@ from citewell.lab.commands.options import (
 from citewell.lab.commands.rerank import rerank
 from citewell.lab.commands.served import served, served_search
 from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json, print_rows
-from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare, source_of
+from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare, source_of
 from citewell.lab.intervals import interval
 from citewell.lab.metrics import METRICS, compare, estimate, means
 from citewell.lab.protocol import counts
@@ -85,9 +85,7 @@ def run(
             cache,
             on_progress,
             titles_only=titles_only,
-            query_map=query_map,
-            term_weights=term_weights,
-            window_encoder=window_encoder,
+            learned=LearnedParts(query_map, term_weights, window_encoder),
         )
         rankings = {name: _search(experiment, name, on_progress) for name in system or SYSTEMS}
     told = console(output)

@@ -31,7 +31,7 @@ from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.scoring import exported_encode, joined, score_cached
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
-from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
+from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
 from citewell.lab.metrics import Difference, compare, means
 from citewell.lab.sampling import sampled
 from citewell.lab.second_phase.system import SecondPhaseSystem
@@ -161,9 +161,7 @@ def everything(
                 Encoding(),
                 cache,
                 on_progress,
-                query_map=map_setting,
-                term_weights=words_setting,
-                window_encoder=window_setting,
+                learned=LearnedParts(map_setting, words_setting, window_setting),
             )
             found = _compare_second_phases(second, experiment, validation_queries, on_progress)
         second_figures.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -185,10 +183,7 @@ def everything(
                 Encoding(),
                 cache,
                 on_progress,
-                query_map=map_setting,
-                term_weights=words_setting,
-                window_encoder=window_setting,
-                second_phase=second_setting,
+                learned=LearnedParts(map_setting, words_setting, window_setting, second_setting),
             )
             _train_reranker(asked, experiment, out, model, on_progress)
             found = _compare_rerankers(model, experiment, validation_queries, cache, on_progress)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, Encoder, TheMode, failing_clearly, progress
-from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.query_map import Learned, MapSettings, learn
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.query_map import OFF, write_query_map
@@ -45,7 +45,7 @@ def query_map(
     )
     with failing_clearly(), progress() as on_progress:
         encoding = Encoding(encoder)
-        experiment = prepare(data, "validation", mode, encoding, cache, on_progress, query_map=OFF)
+        experiment = prepare(data, "validation", mode, encoding, cache, on_progress, learned=LearnedParts(OFF))
         lists = out.with_name(f"{out.stem}-{queries}-{settings.depth}-{seed}.lists.npz")
         learned = learn(experiment, settings, on_progress, lists)
         model = encoding.load()[1].model_hash

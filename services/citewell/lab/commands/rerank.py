@@ -69,7 +69,7 @@ def rerank(
     from citewell.lab.davinci.exported import ExportedModel, starting_point
     from citewell.lab.davinci.retrieve import asked_lists
     from citewell.lab.davinci.scoring import exported_encode, joined, score_cached, served_encode, torch_encode
-    from citewell.lab.experiment import Encoding, prepare
+    from citewell.lab.experiment import Encoding, LearnedParts, prepare
 
     folder = starting_point(run)
     settings, model = folder.settings, folder.model()
@@ -84,9 +84,7 @@ def rerank(
             cache,
             on_progress,
             titles_only=titles_only,
-            query_map=query_map,
-            term_weights=term_weights,
-            window_encoder=window_encoder,
+            learned=LearnedParts(query_map, term_weights, window_encoder),
         )
         lists, texts = asked_lists(
             settings, experiment, queries, on_progress, depth=depth, seed=seed, candidates=candidates

@@ -23,7 +23,7 @@ from citewell.lab.commands.options import (
     failing_clearly,
     progress,
 )
-from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.second_phase.examples import Sparse, drawn, examples, sparse_experiment
 from citewell.lab.second_phase.training import Network, Training, figures, ranks, train
 from citewell.profiler.term_weights import PACKAGED
@@ -67,9 +67,7 @@ def second_phase(
             encoding,
             cache,
             on_progress,
-            query_map=query_map,
-            term_weights=term_weights,
-            window_encoder=window_encoder,
+            learned=LearnedParts(query_map, term_weights, window_encoder),
         )
         learned = validation.of_split("train")
         corpora = [examples(learned, drawn(learned, queries, sample), names, on_progress, "train queries")]

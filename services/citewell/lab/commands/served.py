@@ -33,7 +33,7 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.commands.tables import Output, print_rows
-from citewell.lab.experiment import Encoding, Experiment, prepare
+from citewell.lab.experiment import Encoding, Experiment, LearnedParts, prepare
 from citewell.lab.intervals import interval
 from citewell.lab.metrics import estimate
 from citewell.lab.sampling import sampled
@@ -90,9 +90,7 @@ def served(
             cache,
             on_progress,
             titles_only=titles_only,
-            query_map=query_map,
-            term_weights=term_weights,
-            window_encoder=window_encoder,
+            learned=LearnedParts(query_map, term_weights, window_encoder),
         )
         drawn = sampled(experiment.task.queries, queries, seed)
         if profiler:

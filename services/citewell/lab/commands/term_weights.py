@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
-from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.term_weights import TRAINED, Learned, WeightSettings, learn
 from citewell.profiler.term_weights import OFF, PACKAGED
 
@@ -43,7 +43,7 @@ def term_weights(
     began = time.process_time()
     with failing_clearly(), progress() as on_progress:
         experiment = prepare(
-            data, "validation", mode, Encoding(), cache, on_progress, query_map=query_map, term_weights=OFF
+            data, "validation", mode, Encoding(), cache, on_progress, learned=LearnedParts(query_map, OFF)
         )
         card = {"trained on": f"the train split of {experiment.data.name}, {mode.value}", "seed": seed}
         learned = learn(experiment, settings, on_progress, card)

@@ -23,7 +23,7 @@ from citewell.lab.davinci.retrieve import training_data
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
-from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.protocol import Mode
 from citewell.profiler.term_weights import PACKAGED
 
@@ -90,9 +90,7 @@ def davinci(
             encoding,
             cache,
             on_progress,
-            query_map=map_file,
-            term_weights=term_weights_file,
-            window_encoder=window_folder,
+            learned=LearnedParts(map_file, term_weights_file, window_folder),
         )
         finished = train(chosen, training_data(chosen, experiment, on_progress, RunFolder(run)), run, on_step)
     write_curves(finished)

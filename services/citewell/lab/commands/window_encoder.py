@@ -21,7 +21,7 @@ from citewell.lab.commands.options import (
     failing_clearly,
     progress,
 )
-from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.rivals.rival import settings_json
 from citewell.lab.rivals.training import Budget, RivalRun, train
 from citewell.lab.sampling import sampled
@@ -63,15 +63,7 @@ def window_encoder(
     with failing_clearly(), progress(console) as on_progress:
         encoding = Encoding()
         experiment = prepare(
-            data,
-            "validation",
-            mode,
-            encoding,
-            cache,
-            on_progress,
-            query_map=query_map,
-            term_weights=term_weights,
-            window_encoder=OFF,
+            data, "validation", mode, encoding, cache, on_progress, learned=LearnedParts(query_map, term_weights, OFF)
         )
         run = RivalRun(out.with_name(f"{out.name}-run"))
         run.begin(settings_json(settings))
