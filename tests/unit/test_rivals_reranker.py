@@ -113,6 +113,15 @@ def test_easy_negatives_come_from_other_queries_lists(experiment: Experiment, se
     assert set(hard[1:].tolist()) <= own
 
 
+def test_weight_decay_stays_apart_from_the_gradients(experiment: Experiment, settings: RerankerSettings) -> None:
+    """Added to gradients as small as this loss's, it would be most of what Adam follows."""
+    learning = learner(replace(settings, margin=-1.0), experiment)  # no pair is within this margin
+    before = {name: each.detach().clone() for name, each in learning.model.named_parameters()}
+    assert learning.step(0) == 0
+    for name, each in learning.model.named_parameters():
+        torch.testing.assert_close(each.detach(), before[name] * (1 - settings.rate * settings.decay))
+
+
 def test_it_overfits_and_its_loss_falls(experiment: Experiment, settings: RerankerSettings) -> None:
     learning = learner(replace(settings, rate=3e-3), experiment)
     learning.lists = learning.lists.take(np.arange(4))

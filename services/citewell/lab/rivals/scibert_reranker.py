@@ -146,7 +146,7 @@ class RerankerLearner:
         self._pairs = Pairs(experiment.data, settings)
         self.model = new_model(settings)
         trained = [each for each in self.model.parameters() if each.requires_grad]
-        self._optimisers = Optimisers(torch.optim.Adam(trained, lr=settings.rate, weight_decay=settings.decay))
+        self._optimisers = Optimisers(torch.optim.AdamW(trained, lr=settings.rate, weight_decay=settings.decay))
         self._answers = Brackets(experiment.data).answers
         train, validation = experiment.of_split("train"), experiment.of_split("validation")
         learned = sampled(train.task.queries, settings.train_queries, settings.seed)
