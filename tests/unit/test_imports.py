@@ -105,6 +105,19 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert circles == []
 
 
+def test_only_what_compares_systems_imports_the_rivals() -> None:
+    known = modules()
+    comparing = ("citewell.lab.rivals", "citewell.lab.commands", "citewell.lab.global_systems")
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in known.items()
+        if not name.startswith(comparing)
+        for other in imported(name, path, known)
+        if other.startswith("citewell.lab.rivals")
+    ]
+    assert wrong == []
+
+
 def test_every_subcommand_lies_where_the_command_line_looks() -> None:
     known = modules()
     for name, entry in COMMANDS.items():

@@ -18,8 +18,8 @@ from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.protocol import Mode, make_task
 from citewell.lab.retrieval import IdOrder
-from citewell.lab.rivals.training import Budget, RivalRun, train
 from citewell.lab.sampling import taught
+from citewell.lab.training import Budget, TrainingRun, train
 from citewell.lab.vectors import TextVectors
 from citewell.lab.window_encoder import WindowLearner, WindowSettings, cosine_mrr, export_window_encoder, mrr_of
 from citewell.profiler.encoder import load_encoder
@@ -65,7 +65,7 @@ def test_the_loss_falls_and_a_stopped_run_ends_in_the_same_weights(
     experiment: Experiment, enc1: Path, tmp_path: Path
 ) -> None:
     torch.set_num_threads(1)
-    straight, stopped = RivalRun(tmp_path / "straight"), RivalRun(tmp_path / "stopped")
+    straight, stopped = TrainingRun(tmp_path / "straight"), TrainingRun(tmp_path / "stopped")
     for run in (straight, stopped):
         run.begin("")
     budget = Budget(float("inf"), SETTINGS.steps)

@@ -36,8 +36,8 @@ from citewell.lab.rivals.citeomatic.rank import (
 )
 from citewell.lab.rivals.citeomatic.select import NNSELECT, SelectLearner, SelectSettings
 from citewell.lab.rivals.citeomatic.texts import Texts, Types, read_texts
-from citewell.lab.rivals.rival import run_folder, settings_json
-from citewell.lab.rivals.training import Budget, RivalRun, train
+from citewell.lab.rivals.rival import run_folder
+from citewell.lab.training import Budget, TrainingRun, settings_json, train
 from tests.lab_sets import invented, vectors_of, write_lines
 
 SELECT = SelectSettings(
@@ -149,7 +149,7 @@ def _overfitted(experiment: Experiment, folder: Path) -> tuple[float, float]:
     for number in range(120):
         select.step(number)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(select.weights(), RivalRun(folder).kept)
+    torch.save(select.weights(), TrainingRun(folder).kept)
     settings = replace(RANK, select=str(folder), dropout=0.0)
     learner = RankLearner(settings, experiment, lambda *_: None)
     learner.source.lists = drafts
@@ -179,7 +179,7 @@ def test_a_run_is_trained_resumed_and_loaded(experiment: Experiment, tmp_path: P
     budget = Budget(steps=30, cpu_minutes=10)
     runs = {}
     for name, steps in (("whole", (30,)), ("halves", (15, 30))):
-        run = RivalRun(run_folder(tmp_path / name, "set", "nnselect"))
+        run = TrainingRun(run_folder(tmp_path / name, "set", "nnselect"))
         run.begin(settings_json(SELECT))
         for each in steps:
             train(SelectLearner(SELECT, experiment, lambda *_: None), run, replace(budget, steps=each))
@@ -191,7 +191,7 @@ def test_a_run_is_trained_resumed_and_loaded(experiment: Experiment, tmp_path: P
     )
     learner = RankLearner(settings, experiment, lambda *_: None)
     assert learner.fields == ("authors", "venue")
-    run = RivalRun(run_folder(tmp_path, "set", "citeomatic-metadata"))
+    run = TrainingRun(run_folder(tmp_path, "set", "citeomatic-metadata"))
     run.begin(settings_json(settings))
     train(learner, run, replace(budget, steps=5))
     system = CITEOMATIC_METADATA.load(settings, experiment, run.weights())

@@ -16,9 +16,8 @@ from citewell.lab.experiment import Experiment
 from citewell.lab.retrieval import search
 from citewell.lab.rivals.hatten import HATTEN, HAttenLearner, HAttenSettings
 from citewell.lab.rivals.hatten_model import HAttenEncoder, MultiHeadPooling, Paragraphs, ParagraphType
-from citewell.lab.rivals.rival import settings_json
-from citewell.lab.rivals.training import Budget, RivalRun, train
 from citewell.lab.rivals.word_vectors import Words, learn_vectors, read_vectors
+from citewell.lab.training import Budget, TrainingRun, settings_json, train
 from tests.rivals_world import small_experiment, write_word_vectors
 
 SMALL = HAttenSettings(
@@ -145,7 +144,7 @@ def test_mined_sets_hold_older_papers_that_are_neither_cited_nor_evaluated(exper
 def test_a_stopped_run_reaches_the_same_weights_as_one_that_was_not(experiment: Experiment, tmp_path: Path) -> None:
     found = []
     for name, stops in (("whole", (14,)), ("stopped", (4, 12, 14))):
-        run = RivalRun(tmp_path / name)
+        run = TrainingRun(tmp_path / name)
         run.begin(settings_json(SMALL))
         for steps in stops:
             train(learner(experiment), run, Budget(cpu_minutes=60, steps=steps, validate_every=60))
@@ -155,7 +154,7 @@ def test_a_stopped_run_reaches_the_same_weights_as_one_that_was_not(experiment: 
 
 
 def test_other_settings_in_the_folder_of_a_run_are_an_error(tmp_path: Path) -> None:
-    run = RivalRun(tmp_path)
+    run = TrainingRun(tmp_path)
     run.begin(settings_json(SMALL))
     with pytest.raises(ValueError, match="other settings"):
         run.begin(settings_json(PUBLISHED))

@@ -13,9 +13,8 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 import torch
 
 from citewell.lab.experiment import Experiment
-from citewell.lab.rivals.rival import settings_json
 from citewell.lab.rivals.scibert_reranker import SCIBERT_RERANKER, Pairs, RerankerLearner, RerankerSettings
-from citewell.lab.rivals.training import Budget, RivalRun, train
+from citewell.lab.training import Budget, TrainingRun, settings_json, train
 from tests.rivals_world import small_experiment
 from tests.unit.davinci_world import write_encoder
 
@@ -134,7 +133,7 @@ def test_a_stopped_run_reaches_the_same_weights(
 ) -> None:
     found = []
     for name, stops in (("whole", (6,)), ("stopped", (2, 6))):
-        run = RivalRun(tmp_path / name)
+        run = TrainingRun(tmp_path / name)
         run.begin(settings_json(settings))
         for steps in stops:
             train(learner(settings, experiment), run, Budget(cpu_minutes=60, steps=steps, validate_every=60))

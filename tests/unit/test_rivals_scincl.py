@@ -15,9 +15,8 @@ import torch
 from citewell.lab.experiment import Experiment
 from citewell.lab.retrieval import search
 from citewell.lab.rivals.citation_neighbours import Bands, CitationNeighbours, embedding
-from citewell.lab.rivals.rival import settings_json
 from citewell.lab.rivals.scincl import SCINCL, ScinclLearner, ScinclSettings, Texts
-from citewell.lab.rivals.training import Budget, RivalRun, train
+from citewell.lab.training import Budget, TrainingRun, settings_json, train
 from tests.rivals_world import small_experiment
 from tests.unit.davinci_world import write_encoder
 
@@ -145,7 +144,7 @@ def test_a_stopped_run_reaches_the_same_weights(
     budget = Budget(cpu_minutes=5, steps=4, validate_every=0)
     kept = []
     for name, turns in (("whole", (4,)), ("stopped", (2, 4))):
-        run = RivalRun(tmp_path / name)
+        run = TrainingRun(tmp_path / name)
         run.begin(settings_json(settings))
         for steps in turns:
             train(learner(settings, experiment), run, replace(budget, steps=steps))

@@ -8,8 +8,9 @@ from pathlib import Path
 from citewell.lab.experiment import Experiment
 from citewell.lab.global_strategy import DraftBm25, GlobalStrategy
 from citewell.lab.rivals.registry import GLOBALS
-from citewell.lab.rivals.rival import GlobalSystem, run_folder
-from citewell.lab.rivals.training import RivalRun
+from citewell.lab.rivals.rival import run_folder
+from citewell.lab.systems import GlobalSystem
+from citewell.lab.training import TrainingRun
 
 OURS: dict[str, Callable[[Experiment], GlobalSystem]] = {
     "bm25": lambda experiment: DraftBm25("bm25", experiment.data, None),
@@ -27,6 +28,6 @@ def made_system(name: str, experiment: Experiment, models: Path | None) -> Globa
         raise ValueError(f"{name!r} is no system; known: {', '.join([*OURS, *GLOBALS])}")
     if models is None:
         raise ValueError(f"{name} is trained: --models names the folder of its run")
-    run = RivalRun(run_folder(models, experiment.data.name, name))
+    run = TrainingRun(run_folder(models, experiment.data.name, name))
     made: GlobalSystem = GLOBALS[name].load(GLOBALS[name].read_settings(run.settings()), experiment, run.weights())
     return made

@@ -17,7 +17,7 @@ from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.experiment import Experiment
 from citewell.lab.metrics import Values
 from citewell.lab.protocol import Task, verify_rankings, verify_task
-from citewell.lab.rivals.rival import GlobalSystem
+from citewell.lab.systems import GlobalSystem
 
 DEPTH = 100
 """Length of a returned list; an answer beyond it counts as not returned."""

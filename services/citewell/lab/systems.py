@@ -28,6 +28,15 @@ class System(Protocol):
         """One row per query (a row of the contexts), one column per paper."""
 
 
+class GlobalSystem(Protocol):
+    """Scores papers for whole drafts, without a citation context."""
+
+    name: str
+
+    def scores(self, papers: Rows) -> Vectors:
+        """One row per query paper, one column per candidate paper; -inf for what it does not return."""
+
+
 class Profiler:
     """eq. 3–5. With α = β = 0 it is the ablation: content only."""
 

@@ -29,10 +29,10 @@ from citewell.lab import chosen
 from citewell.lab.dataset import Rows
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment, OnProgress
+from citewell.lab.pretrained import freeze_word_embeddings
 from citewell.lab.query_map import MapSettings, make_examples
-from citewell.lab.rivals.pretrained import freeze_word_embeddings
-from citewell.lab.rivals.rival import State
 from citewell.lab.sampling import sampled, taught
+from citewell.lab.training import State
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.encoder_files import read_encoder_files
 from citewell.profiler.profiles import Vectors
@@ -75,7 +75,7 @@ class WindowSettings:
 
 
 class WindowLearner:
-    """A `Learner`: `rivals.training` runs it, stops and resumes it."""
+    """A `training.Learner`."""
 
     def __init__(
         self,

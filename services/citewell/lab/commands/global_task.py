@@ -35,7 +35,7 @@ from citewell.lab.reference_lists import (
 )
 from citewell.lab.rivals.registry import GLOBALS
 from citewell.lab.rivals.rival import run_folder
-from citewell.lab.rivals.training import RivalRun
+from citewell.lab.training import TrainingRun
 
 FIGURES = ("F1@20", "P@20", "R@20", "MRR")
 SHOWN_DEPTHS = (1, 5, 10, 20, 50, 100)
@@ -77,7 +77,7 @@ def global_task(
 
 
 def _trained(models: Path | None, data_name: str) -> list[str]:
-    return [name for name in GLOBALS if models and RivalRun(run_folder(models, data_name, name)).kept.exists()]
+    return [name for name in GLOBALS if models and TrainingRun(run_folder(models, data_name, name)).kept.exists()]
 
 
 def stated_figures(rankings: dict[str, GlobalRanking], lists: ReferenceLists, against: str) -> dict[str, Any]:

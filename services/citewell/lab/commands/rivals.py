@@ -22,8 +22,8 @@ from citewell.lab.commands.options import (
 )
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.rivals.registry import RIVALS
-from citewell.lab.rivals.rival import Rival, run_folder, settings_json
-from citewell.lab.rivals.training import Budget, RivalRun, train
+from citewell.lab.rivals.rival import Rival, run_folder
+from citewell.lab.training import Budget, TrainingRun, settings_json, train
 
 
 def add_rivals(app: typer.Typer) -> None:
@@ -54,7 +54,7 @@ def _command(rival: Rival[Any, Any]) -> Any:
         with failing_clearly(), progress(console) as on_progress:
             given = json.loads(settings.read_text("utf-8")) if settings else {}
             chosen = rival.read_settings({**given, **_named(set_ or [])})
-            run = RivalRun(run_folder(models, data.name, rival.name))
+            run = TrainingRun(run_folder(models, data.name, rival.name))
             run.begin(settings_json(chosen))
             encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
             experiment = prepare(data, "validation", mode, encoding, cache, on_progress)

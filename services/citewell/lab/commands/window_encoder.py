@@ -22,10 +22,9 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
-from citewell.lab.rivals.rival import settings_json
-from citewell.lab.rivals.training import Budget, RivalRun, train
 from citewell.lab.sampling import sampled
 from citewell.lab.term_weights import TRAINED
+from citewell.lab.training import Budget, TrainingRun, settings_json, train
 from citewell.lab.window_encoder import WindowLearner, WindowSettings, cosine_mrr, export_window_encoder
 from citewell.profiler.encoder import load_encoder
 from citewell.profiler.encoder_files import read_encoder_files
@@ -65,7 +64,7 @@ def window_encoder(
         experiment = prepare(
             data, "validation", mode, encoding, cache, on_progress, learned=LearnedParts(query_map, term_weights, OFF)
         )
-        run = RivalRun(out.with_name(f"{out.name}-run"))
+        run = TrainingRun(out.with_name(f"{out.name}-run"))
         run.begin(settings_json(settings))
         windows = load_encoder(encoding.encoder, max_tokens=TOKENS)
         folder = read_encoder_files(encoding.encoder).folder

@@ -13,7 +13,8 @@ import numpy as np
 
 from citewell.lab.dataset import Rows
 from citewell.lab.experiment import Encoding, Experiment, vectors_of
-from citewell.lab.rivals.rival import Rival, State
+from citewell.lab.rivals.rival import Rival
+from citewell.lab.training import State
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.profiles import QueryWeights, Vectors, normalised, query_vector

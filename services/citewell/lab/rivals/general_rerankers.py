@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from citewell.lab.dataset import Dataset
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment
-from citewell.lab.rivals.rival import Rival, State
+from citewell.lab.rivals.rival import Rival
+from citewell.lab.training import State
 from citewell.scholarly.contexts import normalise
 
 INSTRUCTION = (

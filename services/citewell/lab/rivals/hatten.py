@@ -15,10 +15,11 @@ from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.rivals.hatten_model import HAttenEncoder
 from citewell.lab.rivals.hatten_texts import HAttenTexts, encoded, words_of
 from citewell.lab.rivals.optimisers import Optimisers
-from citewell.lab.rivals.rival import Rival, State
+from citewell.lab.rivals.rival import Rival
 from citewell.lab.rivals.validation import ValidationPool
 from citewell.lab.rivals.word_vectors import PAD, Words
 from citewell.lab.systems import System
+from citewell.lab.training import State
 from citewell.profiler.profiles import Vectors
 
 

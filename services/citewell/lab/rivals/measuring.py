@@ -23,13 +23,13 @@ from citewell.lab.retrieval import search
 from citewell.lab.rivals.davinci_heads import DavinciHeads
 from citewell.lab.rivals.enricher import Enriched, EnricherSettings, Order, Relation
 from citewell.lab.rivals.registry import RERANKERS, RETRIEVERS, RIVALS
-from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival, run_folder
+from citewell.lab.rivals.rival import ListReranker, Rival, run_folder
 from citewell.lab.rivals.rows import Measured, Row, RowStore
 from citewell.lab.rivals.timing import EncoderTimes, encoder_times, retrieval_ms, whole_list_ms
-from citewell.lab.rivals.training import RivalRun
 from citewell.lab.sampling import sampled
-from citewell.lab.systems import System
+from citewell.lab.systems import GlobalSystem, System
 from citewell.lab.systems_by_name import SYSTEMS
+from citewell.lab.training import TrainingRun
 from citewell.reranker.settings import PACKAGED_MODEL
 
 OURS = {
@@ -103,9 +103,9 @@ class Bench:
         rivals = [name for name, rival in RETRIEVERS.items() if rival.learner is None or self.run(name)]
         return [*OURS, *rivals, *(name for name, (base, _) in ENRICHED.items() if base in rivals)]
 
-    def run(self, name: str) -> RivalRun | None:
+    def run(self, name: str) -> TrainingRun | None:
         """The run of a trained rival, if there is one."""
-        run = RivalRun(run_folder(self.models, self.experiment.data.name, name)) if self.models else None
+        run = TrainingRun(run_folder(self.models, self.experiment.data.name, name)) if self.models else None
         return run if run and run.kept.exists() else None
 
     def untrained(self, names: Iterable[str]) -> list[str]:
@@ -152,7 +152,7 @@ class Bench:
             return {"system": name} | self._learned(name), 0.0
         chosen_settings, minutes = run.settings(), run.cpu_minutes()
         if select := chosen_settings.get("select"):  # Citeomatic's ranker needs a trained NNSelect
-            minutes += RivalRun(Path(select)).cpu_minutes()
+            minutes += TrainingRun(Path(select)).cpu_minutes()
         return {"system": name, "settings": chosen_settings, "weights": _digest(run)}, minutes
 
     def _learned(self, name: str) -> dict[str, str]:
@@ -295,7 +295,7 @@ class Bench:
         return self.store.row(f"heads-{retriever}", f"{self.title(retriever)} → heads", about, 0.0, measure)
 
 
-def _digest(run: RivalRun) -> str:
+def _digest(run: TrainingRun) -> str:
     return hashlib.blake2b(run.kept.read_bytes(), digest_size=8).hexdigest()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from citewell.lab.rivals.rival import State
+from citewell.lab.training import State
 
 
 class Optimisers:

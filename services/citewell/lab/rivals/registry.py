@@ -9,10 +9,10 @@ from citewell.lab.rivals.citeomatic.select import NNSELECT
 from citewell.lab.rivals.dense import DENSE
 from citewell.lab.rivals.general_rerankers import GENERAL
 from citewell.lab.rivals.hatten import HATTEN
-from citewell.lab.rivals.rival import GlobalSystem, ListReranker, Rival
+from citewell.lab.rivals.rival import ListReranker, Rival
 from citewell.lab.rivals.scibert_reranker import SCIBERT_RERANKER
 from citewell.lab.rivals.scincl import SCINCL
-from citewell.lab.systems import System
+from citewell.lab.systems import GlobalSystem, System
 
 _RETRIEVERS: tuple[Rival[Any, System], ...] = (HATTEN, DENSE, SCINCL)
 _RERANKERS: tuple[Rival[Any, ListReranker], ...] = (SCIBERT_RERANKER, GENERAL)

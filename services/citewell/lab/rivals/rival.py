@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.lab.dataset import Rows
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment, OnProgress
-from citewell.profiler.profiles import Vectors
+from citewell.lab.training import Learner, State
 
 S = TypeVar("S")
 """The settings of a rival: a frozen dataclass of JSON values, all with defaults."""
 M = TypeVar("M", covariant=True)
 """What a trained rival is: a `System` (a retriever), a `ListReranker` or a `GlobalSystem`."""
-State = dict[str, Any]
-"""Tensors, arrays as tensors, numbers, strings, and lists and dictionaries of them: what torch saves without code."""
 
 
 class ListReranker(Protocol):
@@ -32,34 +28,6 @@ class ListReranker(Protocol):
 
     def scores(self, lists: CandidateLists) -> NDArray[np.float32]:
         """`[queries, k]`, higher is better; -inf past the end of a list."""
-
-
-class GlobalSystem(Protocol):
-    """Scores papers for whole drafts, without a citation context."""
-
-    name: str
-
-    def scores(self, papers: Rows) -> Vectors:
-        """One row per query paper, one column per candidate paper; -inf for what it does not return."""
-
-
-class Learner(Protocol):
-    """A rival in training. The random numbers of a step depend only on the seed and the step's number."""
-
-    def step(self, number: int) -> float:
-        """One optimiser step, counted from 0; returns its loss."""
-
-    def validate(self) -> float:
-        """The figure that decides which weights are kept, higher is better: MRR in % on validation queries."""
-
-    def weights(self) -> State:
-        """What `Rival.load` needs."""
-
-    def state(self) -> State:
-        """What a resumed run needs besides: optimiser, mined sets."""
-
-    def restore(self, weights: State, state: State) -> None:
-        """Continues from what `weights` and `state` returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +50,6 @@ class Rival(Generic[S, M]):
         if unknown := sorted(given.keys() - fields):
             raise ValueError(f"{self.name} has no setting {unknown[0]!r}; known: {', '.join(sorted(fields))}")
         return self.settings(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
-
-
-def settings_json(settings: Any) -> str:
-    """The settings as JSON, the same text for the same settings."""
-    return json.dumps(dataclasses.asdict(settings), indent=1, sort_keys=True)
 
 
 def run_folder(models: Path, data_name: str, rival: str) -> Path:

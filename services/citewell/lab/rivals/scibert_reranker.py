@@ -22,12 +22,13 @@ from citewell.lab.davinci.model import load_encoder
 from citewell.lab.davinci.retrieve import candidate_lists
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.metrics import means
+from citewell.lab.pretrained import freeze_word_embeddings, read_tokenizer
 from citewell.lab.rivals.optimisers import Optimisers
-from citewell.lab.rivals.pretrained import freeze_word_embeddings, read_tokenizer
 from citewell.lab.rivals.query_texts import nearest_words
-from citewell.lab.rivals.rival import ListReranker, Rival, State
+from citewell.lab.rivals.rival import ListReranker, Rival
 from citewell.lab.sampling import sampled
 from citewell.lab.systems_by_name import SYSTEMS
+from citewell.lab.training import State
 
 _PAIRS = 32
 """Pairs of one forward pass when scoring."""

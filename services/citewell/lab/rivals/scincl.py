@@ -16,13 +16,14 @@ from transformers import AutoModel
 
 from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.experiment import Experiment, OnProgress
+from citewell.lab.pretrained import freeze_word_embeddings, read_tokenizer, weights_of
 from citewell.lab.rivals.citation_neighbours import Bands, CitationNeighbours
 from citewell.lab.rivals.optimisers import Optimisers
-from citewell.lab.rivals.pretrained import freeze_word_embeddings, read_tokenizer, weights_of
 from citewell.lab.rivals.query_texts import nearest_words
-from citewell.lab.rivals.rival import Rival, State
+from citewell.lab.rivals.rival import Rival
 from citewell.lab.rivals.validation import ValidationPool
 from citewell.lab.systems import System
+from citewell.lab.training import State
 from citewell.profiler.profiles import Vectors
 
 _AT_ONCE = 64

@@ -12,8 +12,7 @@ from citewell.lab.dataset import Rows
 from citewell.lab.experiment import Encoding, Experiment
 from citewell.lab.reference_lists import ReferenceLists, rank
 from citewell.lab.retrieval import search
-from citewell.lab.rivals.rival import GlobalSystem
-from citewell.lab.systems import System
+from citewell.lab.systems import GlobalSystem, System
 from citewell.profiler.encoder import GraphEncoder
 
 TIMED = 30

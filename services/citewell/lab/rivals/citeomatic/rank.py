@@ -18,8 +18,8 @@ from citewell.lab.rivals.citeomatic.select import AT_ONCE, Selection, select_net
 from citewell.lab.rivals.citeomatic.texts import Texts, read_texts
 from citewell.lab.rivals.citeomatic.triplets import Triplets, TripletSource
 from citewell.lab.rivals.optimisers import Optimisers
-from citewell.lab.rivals.rival import Rival, State
-from citewell.lab.rivals.training import RivalRun
+from citewell.lab.rivals.rival import Rival
+from citewell.lab.training import State, TrainingRun
 from citewell.profiler.profiles import Vectors
 
 
@@ -96,7 +96,7 @@ class RankLearner:
         torch.manual_seed(settings.seed)
         self._settings, self._experiment = settings, experiment
         self.texts = read_texts(experiment.data, settings.words, settings.least_count, metadata=settings.metadata)
-        self._select = RivalRun(Path(settings.select)).weights()
+        self._select = TrainingRun(Path(settings.select)).weights()
         self._selection = Selection(
             experiment, self.texts, select_network(self.texts, self._select), settings.neighbours
         )

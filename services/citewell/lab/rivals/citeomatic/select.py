@@ -16,7 +16,8 @@ from citewell.lab.rivals.citeomatic.networks import SelectNetwork, triplet_loss
 from citewell.lab.rivals.citeomatic.texts import Texts, read_texts
 from citewell.lab.rivals.citeomatic.triplets import Triplets, TripletSource
 from citewell.lab.rivals.optimisers import Optimisers
-from citewell.lab.rivals.rival import Rival, State
+from citewell.lab.rivals.rival import Rival
+from citewell.lab.training import State
 from citewell.profiler.profiles import Vectors
 
 AT_ONCE = 4096

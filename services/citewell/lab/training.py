@@ -1,4 +1,4 @@
-"""The loop that trains every rival: checkpoints, resume, a budget of CPU time, validation, and the best weights kept.
+"""The loop that trains rivals and the window encoder: checkpoints, resume, a budget, validation, the best weights kept.
 
 A run folder holds settings.json, checkpoint.pt (to resume from), kept.pt (the weights of the best validation) and
 log.jsonl. A killed run resumes at its last checkpoint; the CPU time after that checkpoint is lost, and not counted.
@@ -6,23 +6,43 @@ log.jsonl. A killed run resumes at its last checkpoint; the CPU time after that 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from citewell.lab.rivals.rival import Learner, State
-
+State = dict[str, Any]
+"""Tensors, arrays as tensors, numbers, strings, and lists and dictionaries of them: what torch saves without code."""
 OnStep = Callable[[dict[str, Any]], None]
+
+
+class Learner(Protocol):
+    """A model in training. The random numbers of a step depend only on the seed and the step's number."""
+
+    def step(self, number: int) -> float:
+        """One optimiser step, counted from 0; returns its loss."""
+
+    def validate(self) -> float:
+        """The figure that decides which weights are kept, higher is better: MRR in % on validation queries."""
+
+    def weights(self) -> State:
+        """What the trained model is made from."""
+
+    def state(self) -> State:
+        """What a resumed run needs besides: optimiser, mined sets."""
+
+    def restore(self, weights: State, state: State) -> None:
+        """Continues from what `weights` and `state` returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long a rival may train; what is reached first ends the run."""
+    """How long a training may take; what is reached first ends the run."""
 
     cpu_minutes: float = 20.0
     """CPU time of this process, over all turns of the run: steps, mining and validation, not reading the data."""
@@ -34,7 +54,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class RivalRun:
+class TrainingRun:
     """The folder of one run."""
 
     path: Path
@@ -77,9 +97,14 @@ class RivalRun:
         return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
 
+def settings_json(settings: Any) -> str:
+    """The settings as JSON, the same text for the same settings."""
+    return json.dumps(dataclasses.asdict(settings), indent=1, sort_keys=True)
+
+
 def train(
     learner: Learner,
-    run: RivalRun,
+    run: TrainingRun,
     budget: Budget,
     on_step: OnStep = lambda entry: None,
     *,
@@ -99,7 +124,7 @@ def train(
 
 
 class _Loop:
-    def __init__(self, learner: Learner, run: RivalRun, budget: Budget) -> None:
+    def __init__(self, learner: Learner, run: TrainingRun, budget: Budget) -> None:
         self._learner, self._run, self._budget = learner, run, budget
         self._number, self._minutes, self._best = 0, 0.0, -1.0
         self._validated = self._saved = 0.0

@@ -1,4 +1,4 @@
-"""Pretrained encoders that rivals start from."""
+"""Pretrained encoders that training starts from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from citewell.lab.davinci.model import minilm_folder
 
 
 def weights_of(encoder: str) -> str:
-    """The folder or Hugging Face id that a rival's setting `encoder` names."""
+    """The folder or Hugging Face id that a setting `encoder` names."""
     return minilm_folder() if encoder == "minilm" else encoder
 
 
