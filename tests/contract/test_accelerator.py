@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from citewell.index import faiss_index, hybrid, span_search
+from citewell.index import faiss_index, hybrid, postings, span_search
 from citewell.index.accelerator import AcceleratedPoints, AcceleratedStore
 from citewell.index.dense import Dense
 from citewell.index.filters import paper_conditions
@@ -35,6 +35,7 @@ from citewell.index.points import (
     point_id,
     unit,
 )
+from citewell.index.postings import merge
 from citewell.index.qdrant_edge import EdgeStore
 from citewell.index.queries import EvidenceSearch, Search
 from citewell.index.ranking import ranked
@@ -228,6 +229,38 @@ def test_rows_of_old_versions_are_given_back(form: Any) -> None:
     assert len(index.rows) == 200  # a free row is used again
 
 
+async def test_searches_are_answered_while_words_of_titles_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow_merge(segments: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return merge(segments)
+
+    monkeypatch.setattr(postings, "merge", slow_merge)
+    with memory_folder() as folder:
+        store = AcceleratedStore(EdgeStore(folder), "flat")
+        await store.open()
+        await store.create(VIEW)
+        copied: Any = store.points(VIEW, Kind.PAPERS)
+        await asyncio.wait_for(copied.loaded.wait(), 30)
+
+        async def write() -> None:
+            for number in range(postings.FAN):  # bags have no words, so only those of titles are merged
+                paper = Paper(f"p{number}", title="lanterns at sea")
+                await copied.upsert([paper_to_point(PaperPoint(paper, 1, vector(number)))])
+
+        writing = asyncio.create_task(write())
+        try:
+            assert await asyncio.to_thread(begun.wait, 30)
+            found = await asyncio.wait_for(copied.nearest([Nearest(PROFILE, vector(0), 2)]), 10)
+            assert found.hits[0][0].point.key == "p0"
+        finally:
+            go_on.set()
+            await writing
+            await store.close()
+
+
 def test_a_gpu_index_tells_what_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     # A flat index in place of a GPU index, which accepts no selector and limits the number of results.
     monkeypatch.setattr(faiss_index, "_new_index", faiss.IndexFlatIP)
@@ -338,7 +371,14 @@ async def test_a_copy_that_is_loaded_again_while_it_takes_in_news_gets_one_batch
         await threads.run_alone(int)
         inside -= 1
 
-    follower = Follower("papers", feed, (), begin, put, 0.0)  # type: ignore[arg-type]
+    async def tidy() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await threads.run_alone(int)
+        inside -= 1
+
+    follower = Follower("papers", feed, (), begin, put, tidy, 0.0)  # type: ignore[arg-type]
     await asyncio.wait_for(follower.loaded.wait(), 10)
     feed.number = 1
     waits.clear(), goes_on.clear()

@@ -22,7 +22,7 @@ from citewell.index.paper_copy import Form, PaperCopy
 from citewell.index.points import HYBRID, LEXICAL, PROFILE, TERMS, Point
 from citewell.index.rows import answerable
 from citewell.index.store import Answers, Changes, ChangesForgottenError, Hit, Kind, Nearest, Page, Points, Store
-from citewell.index.threads import CopyThreads
+from citewell.index.threads import CopyThreads, postings_merged
 from citewell.index.views import Registry, View
 
 
@@ -41,7 +41,7 @@ class AcceleratedPoints:
         self._points, self._dimension, self._form, self._words_folder = points, dimension, form, words_folder
         self._copy = PaperCopy(dimension, form, words_folder)
         self._threads = CopyThreads(1 if form == "gpu" else threads)  # FAISS on a GPU runs one search at a time
-        self._follower = Follower("papers", points, (PROFILE, TERMS), self._begin, self._put, feed_seconds)
+        self._follower = Follower("papers", points, (PROFILE, TERMS), self._begin, self._put, self._tidy, feed_seconds)
         self.loaded = self._follower.loaded
         """Set once searches are answered from memory."""
 
@@ -51,9 +51,10 @@ class AcceleratedPoints:
 
     async def _put(self, points: Sequence[Point]) -> None:
         await self._threads.run_alone(self._copy.put, points)
-        while due := self._copy.postings.due():  # searches go on while segments are merged
-            merged = await self._threads.run(self._copy.postings.merged, due)
-            await self._threads.run_alone(self._copy.postings.replace, due, merged)
+
+    async def _tidy(self) -> None:
+        for postings in self._copy.words:
+            await postings_merged(postings, self._threads)
 
     async def close(self) -> None:
         await self._follower.close()

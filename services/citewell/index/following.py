@@ -18,7 +18,7 @@ _loads = telemetry.meter.create_histogram("citewell_index_load.duration", unit="
 
 
 class Follower:
-    """Passes all points, and later their new versions, to `put`, one call at a time."""
+    """Passes all points, and later their new versions, to `put`, and then calls `tidy`: one call at a time."""
 
     def __init__(
         self,
@@ -27,10 +27,12 @@ class Follower:
         parts: tuple[str, ...],
         begin: Callable[[], None],
         put: Callable[[Sequence[Point]], Awaitable[None]],
+        tidy: Callable[[], Awaitable[None]],
         feed_seconds: float,
     ) -> None:
-        """`begin` empties the copy before it is loaded from the beginning."""
-        self._what, self._points, self._parts, self._begin, self._put = what, points, parts, begin, put
+        """`begin` empties the copy before it is loaded from the beginning; `tidy` changes no answer."""
+        self._what, self._points, self._parts = what, points, parts
+        self._begin, self._put, self._tidy = begin, put, tidy
         self._putting = asyncio.Lock()
         self._feed_seconds = feed_seconds
         self._following, self._number, self._followed = asyncio.Lock(), 0, 0.0
@@ -51,6 +53,7 @@ class Follower:
                     if page.points:
                         async with self._putting:
                             await self._put(page.points)
+                            await self._tidy()
                     count += len(page.points)
                     start = page.next_id
                     if start is None:
@@ -77,6 +80,8 @@ class Follower:
                 if not await self._apply(list(changes.ids)):
                     return
                 self._number, self._followed, more = changes.number, time.monotonic(), changes.more
+                async with self._putting:  # after the number: no search has to wait for this
+                    await self._tidy()
 
     async def _apply(self, ids: list[UUID]) -> bool:
         """Reads and passes on points in batches: many may have been written while the copy was loaded.

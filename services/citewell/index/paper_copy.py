@@ -54,6 +54,11 @@ class PaperCopy:
         self._dense = _FORMS[form](dimension)
         self._second = SecondPhaseCopy() if form == "flat" else None
 
+    @property
+    def words(self) -> tuple[Postings, ...]:
+        """Bags of words and words of titles. After `put`, their segments that are due are to be merged."""
+        return (self.postings,) if self._second is None else (self.postings, self._second.titles)
+
     def put(self, points: Sequence[Point]) -> None:
         """Stores new versions and removes hidden papers."""
         hidden = [point for point in points if point.payload["hidden"]]

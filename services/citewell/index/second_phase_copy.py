@@ -20,14 +20,13 @@ class SecondPhaseCopy:
     """The words of titles, the lengths of bags and the numbers of citations. `put` needs exclusive access."""
 
     def __init__(self) -> None:
-        self._titles = Postings()
+        self.titles = Postings()
         self._facts = np.zeros((0, 3), np.float32)  # length of the bag, terms of the title, in-degree
 
     def put(self, rows: Rows, points: Sequence[Point]) -> None:
-        """Stores new versions of the papers in these rows."""
+        """Stores new versions of the papers in these rows. The caller merges the segments of `titles` that are due."""
         titles = [title_terms(point.payload["title"]) for point in points]
-        self._titles.put(rows, [(title, float(len(title))) for title in titles])
-        self._titles.tidy()
+        self.titles.put(rows, [(title, float(len(title))) for title in titles])
         if (least := int(rows.max()) + 1) > len(self._facts):
             grown = np.zeros((max(least, 2 * len(self._facts), 1024), 3), np.float32)
             grown[: len(self._facts)] = self._facts
@@ -39,14 +38,14 @@ class SecondPhaseCopy:
 
     def remove(self, rows: Rows) -> None:
         """Forgets the papers in these rows."""
-        self._titles.remove(rows)
+        self.titles.remove(rows)
 
     def candidates(
         self, rows: Rows, scores: tuple[Numbers, Numbers, Numbers], terms: Terms, profiles: Dense, bags: Postings
     ) -> Candidates:
         """The papers in these rows as candidates; `scores`: of the first phase, cosine and lexical score."""
         length, title_size, in_degree = self._facts[rows].astype(np.float64).T
-        words, titles = bags.counts_of(terms.ids, rows), self._titles.counts_of(terms.ids, rows)
+        words, titles = bags.counts_of(terms.ids, rows), self.titles.counts_of(terms.ids, rows)
         return Candidates(
             *scores, profiles.rows(rows), Matches(*words), length, Matches(*titles), title_size, in_degree
         )

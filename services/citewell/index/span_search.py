@@ -18,7 +18,7 @@ from citewell.index.queries import Evidence, EvidenceSearch, FoundSpan, SpanSear
 from citewell.index.ranking import ranked
 from citewell.index.span_copy import Candidates, Citations, SpanCopy, span_text
 from citewell.index.store import Answers, Hit, Nearest, Points
-from citewell.index.threads import CopyThreads
+from citewell.index.threads import CopyThreads, postings_merged
 from citewell.runtime.deadlines import budget
 from citewell.runtime.errors import Unavailable
 from citewell.scholarly.papers import SearchFilter
@@ -92,7 +92,7 @@ class SpanWords:
     def __init__(self, spans: Points, papers: Points, threads: int, feed_seconds: float) -> None:
         self._spans, self._papers = spans, papers
         self._copy, self._threads = SpanCopy(), CopyThreads(threads)
-        self._follower = Follower("spans", spans, (TERMS, SPAN_TERMS), self._begin, self._put, feed_seconds)
+        self._follower = Follower("spans", spans, (TERMS, SPAN_TERMS), self._begin, self._put, self._tidy, feed_seconds)
 
     def _begin(self) -> None:
         """Begins an empty copy; running searches keep the old one."""
@@ -100,9 +100,9 @@ class SpanWords:
 
     async def _put(self, points: Sequence[Point]) -> None:
         await self._threads.run_alone(self._copy.put, points)
-        while due := self._copy.postings.due():  # searches go on while segments are merged
-            merged = await self._threads.run(self._copy.postings.merged, due)
-            await self._threads.run_alone(self._copy.postings.replace, due, merged)
+
+    async def _tidy(self) -> None:
+        await postings_merged(self._copy.postings, self._threads)
 
     async def close(self) -> None:
         await self._follower.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import faiss
 
+from citewell.index.postings import Postings
 from citewell.runtime.worker_threads import worker_pool
 
 
@@ -44,3 +45,10 @@ class CopyThreads:
     def shutdown(self) -> None:
         self._executor.shutdown()
         self.helper.shutdown()
+
+
+async def postings_merged(postings: Postings, threads: CopyThreads) -> None:
+    """Merges all segments that are due. Searches go on meanwhile; only the exchange of segments runs alone."""
+    while due := postings.due():
+        merged = await threads.run(postings.merged, due)
+        await threads.run_alone(postings.replace, due, merged)
