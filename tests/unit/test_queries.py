@@ -16,6 +16,7 @@ WRONG = [
     (Query(title=" \n"), "", "EMPTY_QUERY"),
     (Query("no marker here", "t"), "context", "MARKER_COUNT"),
     (Query("TARGETCIT and TARGETCIT"), "context", "MARKER_COUNT"),
+    (Query("as in TARGETCIT\u0307 shown"), "context", "MARKER_COUNT"),  # NFC joins the accent to the marker
     (Query("TARGETCIT" + "x" * 20_000), "context", "TEXT_TOO_LONG"),
     (Query(title="x" * 2_001), "title", "TEXT_TOO_LONG"),
     (Query(title="t", abstract="x" * 50_001), "abstract", "TEXT_TOO_LONG"),

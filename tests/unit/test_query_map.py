@@ -34,6 +34,7 @@ def test_the_digest_tells_maps_apart(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b"no archive", "no archive of the arrays"),
+        (b"PK\x03\x04 cut off", "no archive of the arrays"),
         ((C, P[:1]), "square and of one size"),
         ((C * np.nan, P), "not finite"),
     ],

@@ -145,6 +145,13 @@ def test_what_is_no_file_of_weights_is_named(tmp_path: Path, content: str, said:
         _ = ProfilerSettings(term_weights=str(file)).word_weights
 
 
+def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "query-map.npz"
+    file.write_bytes(b"PK\x03\x04\xff\xfe")
+    with pytest.raises(UnknownSetting, match=r"term_weights .*query-map\.npz' cannot be used: it is no JSON"):
+        _ = ProfilerSettings(term_weights=str(file)).word_weights
+
+
 def test_the_profiler_weighs_words_by_its_setting() -> None:
     assert ProfilerSettings(term_weights=OFF).word_weights.learned is None
     packaged = ProfilerSettings().word_weights.learned

@@ -102,6 +102,10 @@ class GraphEncoder:
         self.turns = Turns(session.streams)
         self._beside = worker_pool(4 * session.streams, "encoder")
         self._tokenizer = _read_tokenizer(files)
+        least = 1 + self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        if not least <= max_tokens <= files.max_tokens:
+            takes = f"takes {least} to {files.max_tokens} (0 = {files.max_tokens})"
+            raise EncoderUnusable(f"max_tokens is {max_tokens}; {files.name!r} {takes}")
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._pad = self._tokenizer.token_to_id("[PAD]") or int(files.config.get("pad_token_id") or 0)
@@ -247,8 +251,6 @@ def load_encoder(
     if precision == "auto":
         precision = Precision.BF16 if engine is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
     wanted = Precision(precision)
-    if not 0 <= max_tokens <= files.max_tokens:
-        raise EncoderUnusable(f"max_tokens is {max_tokens}; {name!r} takes at most {files.max_tokens} (0 = that)")
     folder = cache or cache_folder()
     try:
         graph = for_runtime(files.build_graph(folder), folder, engine, wanted)

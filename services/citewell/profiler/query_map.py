@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,7 @@ def read_query_map(path: Path) -> QueryMap:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             context, paper = (stored[name].astype(np.float32) for name in ("context", "paper"))
             encoder = str(stored["encoder"])
-    except (ValueError, KeyError, EOFError, OSError) as error:
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise BadQueryMap(f"it is no archive of the arrays context, paper and encoder: {error}") from None
     if context.ndim != 2 or context.shape[0] != context.shape[1] or context.shape != paper.shape:
         raise BadQueryMap(f"context {context.shape} and paper {paper.shape} must be square and of one size")

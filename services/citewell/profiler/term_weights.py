@@ -53,7 +53,7 @@ class LearnedWeights:
         return mixed
 
 
-def read_term_weights(text: str) -> LearnedWeights:
+def read_term_weights(text: str | bytes) -> LearnedWeights:
     """The weights in a file that `term_weights_text` made, or BadTermWeights."""
     try:
         told: Any = json.loads(text)
@@ -85,4 +85,4 @@ def find_term_weights(setting: str) -> LearnedWeights | None:
     if setting == OFF:
         return None
     path = PACKAGED_FILE if setting == PACKAGED else Path(setting)
-    return read_term_weights(path.read_text("utf-8"))
+    return read_term_weights(path.read_bytes())

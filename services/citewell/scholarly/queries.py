@@ -51,7 +51,8 @@ class Query:
                 raise InvalidQuery(name, f"{len(text)} characters", f"at most {limit}", "TEXT_TOO_LONG")
         if not any(normalise(text) for text in (self.context, self.title, self.abstract)):
             raise InvalidQuery("", "", "a context, a title or an abstract", "EMPTY_QUERY")
-        if normalise(self.context) and (targets := count_targets(self.context)) != 1:
+        # Of the text that is read: NFC joins an accent behind the marker to its last letter.
+        if (context := normalise(self.context)) and (targets := count_targets(context)) != 1:
             raise InvalidQuery(
                 "context",
                 f"text with {targets} {TARGET}: {self.context}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,11 +47,16 @@ def words(text: str) -> list[str]:
 
 def located_words(text: str) -> list[Word]:
     """The same words with their places."""
-    return [
-        Word(normal, match.start(), match.end() - match.start())
-        for match in _WORD.finditer(text)
-        if (normal := _normal(match.group().lower()))
-    ]
+    lowered = text.lower()
+    place: Sequence[int] = range(len(text))
+    if len(lowered) != len(text):  # "İ" becomes two characters
+        place = [at for at, letter in enumerate(text) for _ in letter.lower()]
+    located = []
+    for match in _WORD.finditer(lowered):
+        if normal := _normal(match.group()):
+            first, last = place[match.start()], place[match.end() - 1]
+            located.append(Word(normal, first, last + 1 - first))
+    return located
 
 
 def term_id(word: str) -> int:
