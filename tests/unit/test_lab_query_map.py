@@ -13,9 +13,10 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 from citewell.lab import chosen
 from citewell.lab.dataset import read_dataset
 from citewell.lab.experiment import Experiment
+from citewell.lab.hybrid_examples import make_examples
 from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.protocol import Mode, make_task
-from citewell.lab.query_map import MapSettings, learn, make_examples
+from citewell.lab.query_map import MapSettings, learn
 from citewell.lab.retrieval import IdOrder
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.profiles import normalised
@@ -62,7 +63,7 @@ def test_no_epoch_better_than_eq_4_leaves_eq_4(experiment: Experiment) -> None:
 
 
 def test_examples_hold_the_scores_of_hybrid_and_no_right_answer(experiment: Experiment) -> None:
-    made = make_examples(experiment.of_split("train"), SETTINGS, lambda *_: None)
+    made = make_examples(experiment.of_split("train"), SETTINGS.queries, SETTINGS.depth, SETTINGS.seed, lambda *_: None)
     asked = normalised(chosen.QUERY.gamma * made.contexts + chosen.QUERY.delta * made.drafts)
     assert (made.candidates >= 0).any()
     assert not (made.candidates == made.cited[:, None]).any()

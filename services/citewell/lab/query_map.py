@@ -7,29 +7,22 @@ eq. 4 and is kept only where validation is better than without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from citewell.lab import chosen
-from citewell.lab.dataset import Rows
-from citewell.lab.davinci.lists import CandidateLists
-from citewell.lab.davinci.retrieve import candidate_lists
-from citewell.lab.experiment import Experiment
+from citewell.lab.experiment import Experiment, OnProgress
+from citewell.lab.hybrid_examples import RANDOM_LEXICAL, Examples, Ints, make_examples
 from citewell.lab.metrics import means
 from citewell.lab.retrieval import search
 from citewell.lab.sampling import sampled
-from citewell.profiler.profiles import Vectors, normalised, profile
+from citewell.profiler.profiles import Vectors
 from citewell.profiler.query_map import QueryMap
-
-OnProgress = Callable[[str, int, int], None]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +37,7 @@ class MapSettings:
     """Negatives of a query from these candidates."""
     random: int = 1024
     """Random papers that are negatives of a whole batch: most papers are uncited, and HYBRID's first ones are not."""
-    random_lexical: float = 0.03
+    random_lexical: float = RANDOM_LEXICAL
     """The lexical score that a random paper is taken to have."""
     batch: int = 256
     epochs: int = 2
@@ -69,26 +62,6 @@ class Learned:
         return self.after["MRR"] > self.before["MRR"] and self.after["R@300"] >= self.before["R@300"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Examples:
-    """Train queries with their negatives. Papers are rows of `profiles`."""
-
-    contexts: Vectors
-    drafts: Vectors
-    cited: Ints
-    cited_lexical: Vectors
-    candidates: Ints
-    """[queries, depth]; -1 where there is none, and where a paper is a right answer."""
-    lexical: Vectors
-    profiles: Vectors
-    """The profiles of all papers, then those without one citing paper's citations."""
-    papers: int
-    """How many of the profiles are those of all papers."""
-
-    def __len__(self) -> int:
-        return len(self.cited)
-
-
 def learn(
     experiment: Experiment, settings: MapSettings, on_progress: OnProgress, lists_file: Path | None = None
 ) -> Learned:
@@ -98,7 +71,9 @@ def learn(
     """
     torch.manual_seed(settings.seed)
     plain = replace(experiment, query_map=None)
-    examples = make_examples(plain.of_split("train"), settings, on_progress, lists_file)
+    examples = make_examples(
+        plain.of_split("train"), settings.queries, settings.depth, settings.seed, on_progress, lists_file
+    )
     size = examples.contexts.shape[1]
     weights = chosen.QUERY
     maps = [nn.Parameter(torch.eye(size) * weight) for weight in (weights.gamma, weights.delta)]
@@ -125,47 +100,6 @@ def learn(
         if after["MRR"] > best.after["MRR"]:
             best = Learned(*_arrays(maps), before, after)
     return best
-
-
-def make_examples(
-    train: Experiment, settings: MapSettings, on_progress: OnProgress, lists_file: Path | None = None
-) -> Examples:
-    """HYBRID's candidates of a sample of train queries, with profiles that leave each query's own paper out."""
-    lists = _lists(train, settings, on_progress, lists_file)
-    contexts, vectors = train.data.contexts, train.vectors
-    citing = contexts.citing[lists.queries]
-    profiler = train.profiler
-    profiles, place, base = [profiler.profiles], {}, len(profiler.profiles)
-    for paper in np.unique(citing):
-        cited, sums = train.table.without(int(paper))
-        profiles.append(normalised(profile(vectors.papers[cited], sums, chosen.PROFILE)))
-        place[int(paper)] = {int(each): base + at for at, each in enumerate(cited)}
-        base += len(cited)
-    stacked = np.concatenate(profiles)
-    asked = profiler.query_vectors(lists.queries.astype(np.int64))
-    candidates = np.full(lists.papers.shape, -1, np.int64)
-    lexical = np.zeros(lists.papers.shape, np.float32)
-    cited_rows, cited_lexical = np.zeros(len(lists), np.int64), np.zeros(len(lists), np.float32)
-    right = lists.right(train.brackets.answers)
-    for row in range(len(lists)):
-        own = place[int(citing[row])]
-        rows = np.array([own.get(int(paper), int(paper)) for paper in lists.papers[row]])
-        cosine = stacked[rows] @ asked[row]
-        lexical[row] = (lists.scores[row] - cosine) / chosen.LEXICAL
-        candidates[row] = np.where(right[row] | (lists.papers[row] < 0), -1, rows)
-        cited_rows[row] = own.get(int(lists.gold[row]), int(lists.gold[row]))
-        cited_lexical[row] = (lists.gold_score[row] - stacked[cited_rows[row]] @ asked[row]) / chosen.LEXICAL
-    queries = lists.queries
-    return Examples(
-        vectors.contexts[queries],
-        vectors.papers[citing],
-        cited_rows,
-        cited_lexical,
-        candidates,
-        lexical,
-        stacked,
-        len(profiler.profiles),
-    )
 
 
 def batch_loss(
@@ -198,15 +132,3 @@ def validated(experiment: Experiment, maps: list[nn.Parameter], settings: MapSet
 def _arrays(maps: list[nn.Parameter]) -> tuple[Any, Any]:
     context, paper = (each.detach().numpy().astype(np.float16).astype(np.float32) for each in maps)
     return context, paper
-
-
-def _lists(train: Experiment, settings: MapSettings, on_progress: OnProgress, file: Path | None) -> CandidateLists:
-    if file and file.exists():
-        return CandidateLists.load(file)
-    queries: Rows = sampled(train.task.queries, settings.queries, settings.seed)
-    lists = candidate_lists(train.hybrid, train, queries, settings.depth, on_progress)
-    if file:
-        unfinished = file.with_suffix(".part.npz")
-        lists.save(unfinished)
-        unfinished.replace(file)
-    return lists

@@ -29,8 +29,8 @@ from citewell.lab import chosen
 from citewell.lab.dataset import Rows
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment, OnProgress
+from citewell.lab.hybrid_examples import RANDOM_LEXICAL, make_examples
 from citewell.lab.pretrained import freeze_word_embeddings
-from citewell.lab.query_map import MapSettings, make_examples
 from citewell.lab.sampling import sampled, taught
 from citewell.lab.training import State
 from citewell.profiler.encoder import GraphEncoder
@@ -104,8 +104,7 @@ class WindowLearner:
         train = experiment.of_split("train")
         teaching = train.task.queries[taught(train.data, train.task.queries)]
         asked = replace(train, query_map=None, task=replace(train.task, queries=teaching))
-        self._how = MapSettings(queries=settings.queries, depth=settings.depth, seed=settings.seed)
-        self._examples = make_examples(asked, self._how, on_progress, lists_file)
+        self._examples = make_examples(asked, settings.queries, settings.depth, settings.seed, on_progress, lists_file)
         rows = self.examples_queries = CandidateLists.load(lists_file).queries
         """The contexts that teach."""
         self._tokens = encoder.tokenize([train.data.contexts.texts[int(row)] for row in rows])
@@ -159,7 +158,7 @@ class WindowLearner:
         lexical = (
             torch.from_numpy(examples.cited_lexical[rows])[:, None],
             torch.from_numpy(examples.lexical[rows[:, None], columns]),
-            torch.tensor(self._how.random_lexical),
+            torch.tensor(RANDOM_LEXICAL),
         )
         first = torch.zeros(len(rows), dtype=torch.long)
         alone = torch.cat(cosines, 1)
