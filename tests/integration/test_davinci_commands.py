@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 from citewell.cli import app
 from citewell.index.second_phase_model import configured_model
 from citewell.lab.davinci.runs import RunFolder
+from citewell.profiler.query_map import read_query_map
 from citewell.profiler.term_weights import find_term_weights
 from citewell.recommender.confidence import read_calibration
 from citewell.reranker.model_files import read_model_folder
@@ -59,6 +60,11 @@ def test_a_model_is_trained_evaluated_and_exported(tmp_path: Path, candidates: s
         assert RunFolder(folder).log()[-1]["step"] == 4
         assert f"Candidates by `{candidates}`".lower() in (folder / "card.md").read_text().lower()
 
+    grown = write_lines(tmp_path / "more" / "invented", *invented(60))
+    refused = CliRunner().invoke(app, [str(each) for each in ("train", "davinci", grown, run, *protocol, "--steps", 8)])
+    assert refused.exit_code == 1
+    assert "was begun with papers 48, not 60" in refused.output
+
     out, ranks = tmp_path / "tables.md", tmp_path / "other.ranks"
     sample = (*protocol, "--split", "test", "--queries", 30, "--depth", 20)
     citewell("evaluate", "rerank", other, data, *sample, "--keep", ranks)
@@ -100,6 +106,16 @@ def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
     assert table.confidence(likely) > table.confidence(unlikely)
 
 
+def test_a_map_for_another_set_is_not_learned_from_the_first_ones_candidates(tmp_path: Path) -> None:
+    first = write_lines(tmp_path / "first", *invented())
+    second = write_lines(tmp_path / "second", *invented(60, seed=8))
+    for data, out in ((first, "map.npz"), (second, "map.npz"), (second, "fresh.npz")):
+        arguments = ("--mode", "inductive", "--cache", tmp_path / "cache", "--epochs", 1, "--validation-queries", 5)
+        citewell("train", "query-map", data, tmp_path / out, *arguments)
+    again, fresh = (read_query_map(tmp_path / out) for out in ("map.npz", "fresh.npz"))
+    assert again.digest == fresh.digest
+
+
 def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "invented", *invented(96))
     budget = {"context": 12, "query_title": 6, "candidate": 10, "window": 60, "mentions": 8}
@@ -109,6 +125,8 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     asked = ("train", "all", data, out, "--mode", "inductive", "--cache", tmp_path / "cache")
     asked += ("--settings", tmp_path / "settings.json", "--validation-queries", 12, "--test-queries", 12)
     asked += ("--second-queries", 60, "--window-steps", 1)
+    out.mkdir()
+    (out / "query-map.npz").write_bytes(b"PK")  # killed before while it was written
     first = citewell(*asked)
     assert "done before" not in first.output
     told = dict(line.split("=", 1) for line in (out / "settings.env").read_text().splitlines())
@@ -144,3 +162,13 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     assert (out / "calibration.json").read_text() == written
     assert (out / "davinci" / "model.safetensors").stat().st_mtime_ns == trained
     assert (out / "second-phase.json").stat().st_mtime_ns == learned
+
+    # A step that is repeated makes what was learned after it out of date.
+    (out / "second-phase.json").unlink()
+    repeated = citewell(*asked)
+    assert repeated.output.count("done before") == 3
+
+    other = write_lines(tmp_path / "other", *invented(60))
+    refused = CliRunner().invoke(app, [str(each) for each in ("train", "all", other, *asked[3:])])
+    assert refused.exit_code == 1
+    assert "was begun with data 'invented', not 'other'" in refused.output

@@ -33,6 +33,10 @@ def test_hatten_is_trained_and_stands_in_the_papers_tables_beside_ours(tmp_path:
     training = ("train", "hatten", data, models, *protocol, "--settings", tmp_path / "settings.json")
     citewell(*training, "--steps", 4)
     assert "step 7" in citewell(*training, "--steps", 7, "--set", "seed=13").output, "the run is continued"
+    transductive = tuple("transductive" if each == "inductive" else str(each) for each in training)
+    refused = CliRunner().invoke(app, [*transductive, "--steps", "9", "--set", "seed=13"])
+    assert refused.exit_code == 1
+    assert "was begun with mode 'inductive', not 'transductive'" in refused.output
 
     asked = ("report", "tables", data, *protocol, "--rows", rows, "--models", models, "--queries", 12)
     reranked = ("--rerank-queries", 2, "--depth", 12)

@@ -16,6 +16,7 @@ from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, Rows, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
 from citewell.lab.lexical import LexicalProfile, Lexicon
+from citewell.lab.origins import origin_of
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
 from citewell.lab.sampling import taught
@@ -77,11 +78,13 @@ class Experiment:
     query_map: QueryMap | None = None
     """Which map HYBRID applies, as the services do."""
     term_weights: LearnedWeights | None = None
-    """LearnedParts weights of the words near the marker, as in the services."""
+    """Learned weights of the words near the marker, as in the services."""
     window_encoder: WindowEncoder | None = None
     """Encodes the words around the marker for the second phase, as in the services."""
     second_phase: SecondPhaseModel | None = None
     """Which model ranks HYBRID's best again in the system "second-phase"; None = the packaged one."""
+    encoder: str = ""
+    """`model_hash` of the encoder of `vectors`."""
 
     @cached_property
     def lexicon(self) -> Lexicon:
@@ -118,6 +121,19 @@ class Experiment:
             words.digest if words else "",
             window.hash if window else "",
         )
+
+    @property
+    def origin(self) -> dict[str, str | int]:
+        """What HYBRID's candidates depend on, for a training that learns from them."""
+        query_map, words, _ = self.learned_hashes
+        learned = {"encoder": self.encoder, "query map": query_map, "term weights": words}
+        return origin_of(self.data, self.task.mode) | learned
+
+    @property
+    def second_phase_origin(self) -> dict[str, str | int]:
+        """What the second phase's candidates depend on."""
+        second = self.second_phase.hash if self.second_phase else ""
+        return self.origin | {"window encoder": self.learned_hashes[2], "second phase": second}
 
     @property
     def to_learn_from(self) -> Rows:
@@ -198,7 +214,7 @@ def prepare(
     words = find_term_weights(learned.term_weights)
     window = load_window_encoder(learned.window_encoder, encoder)
     second = configured_model(learned.second_phase)
-    return Experiment(data, task, vectors, known, table, order, found, words, window, second)
+    return Experiment(data, task, vectors, known, table, order, found, words, window, second, encoder)
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

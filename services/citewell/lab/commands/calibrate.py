@@ -28,6 +28,7 @@ from citewell.lab.commands.options import (
 )
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
+from citewell.lab.origins import written_whole
 from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.profiler.encoder import GraphEncoder
@@ -115,7 +116,7 @@ def calibration(
         {"version": VERSION, "tables": [*tables, *_other_tables(out, second_phase=order is not None)]}, indent=1
     )
     read_calibration(written)  # what the recommender would refuse is not written
-    out.write_text(written + "\n", encoding="utf-8")
+    written_whole(out, written + "\n")
     text = "\n\n".join(_told(kind, outcome) for kind, outcome in outcomes.items())
     console.print(Markdown(text))
     if page:

@@ -22,6 +22,7 @@ from citewell.lab.commands.query_map import query_map
 from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.commands.term_weights import term_weights
 from citewell.lab.commands.window_encoder import window_encoder
+from citewell.lab.dataset import read_dataset
 from citewell.lab.davinci.batches import PairBatches
 from citewell.lab.davinci.card import write_card
 from citewell.lab.davinci.export import Storage, export_folder
@@ -33,6 +34,7 @@ from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
 from citewell.lab.metrics import Difference, compare, means
+from citewell.lab.origins import origin_of, same_origin, written_whole
 from citewell.lab.sampling import sampled
 from citewell.lab.second_phase.system import SecondPhaseSystem
 from citewell.lab.term_weights import TRAINED
@@ -85,23 +87,25 @@ def everything(
 ) -> None:
     """Retrains what a HYBRID answer has learned, and its confidence; leaves out what is no better on validation.
 
-    Every step's result is a file in OUT, and a step whose file is there is not repeated. At the end OUT/settings.env
-    holds the services' settings, OUT/report.json the figures.
+    Every step writes its result last, a file in OUT. A step whose result is there is not repeated, unless an earlier
+    step was. At the end OUT/settings.env holds the services' settings, OUT/report.json the figures.
     """
     console = Console(highlight=False)
     out.mkdir(parents=True, exist_ok=True)
+    with failing_clearly():
+        same_origin(out, origin_of(read_dataset(data), mode))
+    step = _Steps(console)
     chosen: dict[str, str] = {}
     report: dict[str, Any] = {}
 
-    mapped = out / "query-map.npz"
-    _step(console, "query map", mapped, lambda: query_map(data, mapped, mode, queries, validation_queries, cache=cache))
-    report["query map"] = json.loads(mapped.with_suffix(".json").read_text("utf-8"))
+    mapped, map_figures = out / "query-map.npz", out / "query-map.json"
+    step("query map", map_figures, lambda: query_map(data, mapped, mode, queries, validation_queries, cache=cache))
+    report["query map"] = json.loads(map_figures.read_text("utf-8"))
     map_setting = str(mapped.resolve()) if report["query map"]["better"] else OFF
     chosen["CITEWELL_PROFILER__QUERY_MAP"] = map_setting
 
     words, words_figures = out / "term-weights.json", out / "term-weights-figures.json"
-    _step(
-        console,
+    step(
         "term weights",
         words_figures,
         lambda: term_weights(data, words, mode, word_queries, validation_queries, cache=cache, query_map=map_setting),
@@ -112,8 +116,7 @@ def everything(
     chosen["CITEWELL_PROFILER__TERM_WEIGHTS"] = words_setting
 
     window, window_figures = out / "window-encoder", out / "window-encoder-figures.json"
-    _step(
-        console,
+    step(
         "window encoder",
         window_figures,
         lambda: window_encoder(
@@ -134,8 +137,7 @@ def everything(
     chosen["CITEWELL_PROFILER__WINDOW_ENCODER"] = window_setting
 
     second, second_figures = out / "second-phase.json", out / "second-phase-figures.json"
-    _step(
-        console,
+    step(
         "second phase",
         second,
         lambda: second_phase(
@@ -164,9 +166,9 @@ def everything(
                 learned=LearnedParts(map_setting, words_setting, window_setting),
             )
             found = _compare_second_phases(second, experiment, validation_queries, on_progress)
-        second_figures.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        written_whole(second_figures, json.dumps(found, indent=1) + "\n")
 
-    _step(console, "second phase against the packaged one", second_figures, compare_orders)
+    step("second phase against the packaged one", second_figures, compare_orders)
     report["second phase"] = json.loads(second_figures.read_text("utf-8"))
     second_setting = str(second.resolve()) if report["second phase"]["better"] else "packaged"
     chosen["CITEWELL_INDEX__SECOND_PHASE"] = second_setting
@@ -187,17 +189,16 @@ def everything(
             )
             _train_reranker(asked, experiment, out, model, on_progress)
             found = _compare_rerankers(model, experiment, validation_queries, cache, on_progress)
-        verdict.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        written_whole(verdict, json.dumps(found, indent=1) + "\n")
 
-    _step(console, "reranker", verdict, rerank)
+    step("reranker", verdict, rerank)
     report["reranker"] = json.loads(verdict.read_text("utf-8"))
     used = model if report["reranker"]["better"] else PACKAGED_MODEL
     if used is model:
         chosen["CITEWELL_RERANKER__MODEL"] = str(model.resolve())
 
     confidence = out / "calibration.json"
-    _step(
-        console,
+    step(
         "confidence",
         confidence,
         lambda: calibration(
@@ -223,12 +224,19 @@ def everything(
     console.print(f"the settings for the services, in {out / 'settings.env'}:\n{lines}")
 
 
-def _step(console: Console, name: str, result: Path, work: Callable[[], None]) -> None:
-    if result.exists():
-        console.print(f"{name}: done before, {result}")
-        return
-    console.print(f"{name} …")
-    work()
+class _Steps:
+    """Runs the steps that have no result yet, or one that is older than an earlier step's."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._latest = console, 0
+
+    def __call__(self, name: str, result: Path, work: Callable[[], None]) -> None:
+        if result.exists() and result.stat().st_mtime_ns >= self._latest:
+            self._console.print(f"{name}: done before, {result}")
+        else:
+            self._console.print(f"{name} …")
+            work()
+        self._latest = max(self._latest, result.stat().st_mtime_ns)
 
 
 def _train_reranker(

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, Encoder, TheMode, failing_clearly, progress
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
+from citewell.lab.origins import origin_digest, written_whole
 from citewell.lab.query_map import Learned, MapSettings, learn
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.query_map import OFF, write_query_map
@@ -46,11 +47,12 @@ def query_map(
     with failing_clearly(), progress() as on_progress:
         encoding = Encoding(encoder)
         experiment = prepare(data, "validation", mode, encoding, cache, on_progress, learned=LearnedParts(OFF))
-        lists = out.with_name(f"{out.stem}-{queries}-{settings.depth}-{seed}.lists.npz")
+        origin = origin_digest(experiment.origin)
+        lists = out.with_name(f"{out.stem}-{queries}-{settings.depth}-{seed}-{origin}.lists.npz")
         learned = learn(experiment, settings, on_progress, lists)
         model = encoding.load()[1].model_hash
         written = write_query_map(out, learned.context, learned.paper, model)
-    out.with_suffix(".json").write_text(json.dumps(told(learned, settings), indent=1) + "\n", encoding="utf-8")
+    written_whole(out.with_suffix(".json"), json.dumps(told(learned, settings), indent=1) + "\n")
     console = Console(highlight=False)
     for name, figures in (("eq. 4", learned.before), ("query map", learned.after)):
         console.print(f"{name}: " + ", ".join(f"{metric} {figures[metric]:.2f}" for metric in SHOWN))

@@ -21,6 +21,7 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.experiment import Encoding, prepare
+from citewell.lab.origins import origin_of, same_origin
 from citewell.lab.rivals.registry import RIVALS
 from citewell.lab.rivals.rival import Rival, run_folder
 from citewell.lab.training import Budget, TrainingRun, settings_json, train
@@ -58,6 +59,7 @@ def _command(rival: Rival[Any, Any]) -> Any:
             run.begin(settings_json(chosen))
             encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
             experiment = prepare(data, "validation", mode, encoding, cache, on_progress)
+            same_origin(run.path, origin_of(experiment.data, mode))
             if rival.learner is None:
                 raise ValueError(f"{rival.name} is not trained")
             learner = rival.learner(chosen, experiment, on_progress)

@@ -24,6 +24,7 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
+from citewell.lab.origins import written_whole
 from citewell.lab.second_phase.examples import Sparse, drawn, examples, sparse_experiment
 from citewell.lab.second_phase.training import Network, Training, figures, ranks, train
 from citewell.profiler.term_weights import PACKAGED
@@ -109,7 +110,7 @@ def second_phase(
             "seed": seed,
         }
         text = model_text(names, network.arrays(), card)
-        out.write_text(text, "utf-8")
+        written_whole(out, text)
     console.print(f"{out} holds model {read_model(text).hash}")
 
 

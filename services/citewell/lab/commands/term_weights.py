@@ -13,6 +13,7 @@ from rich.console import Console
 
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
+from citewell.lab.origins import written_whole
 from citewell.lab.term_weights import TRAINED, Learned, WeightSettings, learn
 from citewell.profiler.term_weights import OFF, PACKAGED
 
@@ -49,7 +50,7 @@ def term_weights(
         learned = learn(experiment, settings, on_progress, card)
     out.write_text(learned.text, encoding="utf-8")
     figures = out.with_name(f"{out.stem}-figures.json")
-    figures.write_text(json.dumps(told(learned, settings), indent=1) + "\n", encoding="utf-8")
+    written_whole(figures, json.dumps(told(learned, settings), indent=1) + "\n")
     console = Console(highlight=False)
     for name, found in figures_of(learned).items():
         console.print(f"HYBRID, term weights {name}: " + ", ".join(f"{key} {found[key]:.2f}" for key in SHOWN))

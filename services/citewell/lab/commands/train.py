@@ -12,7 +12,7 @@ from rich.console import Console
 from citewell.lab.commands.calibrate import calibration
 from citewell.lab.commands.citation_need import citation_need
 from citewell.lab.commands.everything import everything
-from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, WindowEncoderFolder, progress
+from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, WindowEncoderFolder, failing_clearly, progress
 from citewell.lab.commands.query_map import query_map
 from citewell.lab.commands.rivals import add_rivals
 from citewell.lab.commands.second_phase import second_phase
@@ -72,9 +72,9 @@ def davinci(
     named: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if heads:
         named["heads"] = tuple(heads)
-    chosen = replace(TrainSettings.read(settings) if settings else TrainSettings(), **named)
     console = Console()
-    with progress(console) as on_progress:
+    with failing_clearly(), progress(console) as on_progress:
+        chosen = replace(TrainSettings.read(settings) if settings else TrainSettings(), **named)
 
         def on_step(entry: dict[str, Any]) -> None:
             on_progress("steps", entry["step"], chosen.steps)

@@ -22,6 +22,7 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
+from citewell.lab.origins import same_origin, written_whole
 from citewell.lab.sampling import sampled
 from citewell.lab.term_weights import TRAINED
 from citewell.lab.training import Budget, TrainingRun, settings_json, train
@@ -66,6 +67,7 @@ def window_encoder(
         )
         run = TrainingRun(out.with_name(f"{out.name}-run"))
         run.begin(settings_json(settings))
+        same_origin(run.path, experiment.origin)
         windows = load_encoder(encoding.encoder, max_tokens=TOKENS)
         folder = read_encoder_files(encoding.encoder).folder
         learner = WindowLearner(settings, experiment, windows, folder, on_progress, run.path / "lists.npz")
@@ -90,7 +92,7 @@ def window_encoder(
         "validation": {name: {"MRR of the window's cosine": round(mrr, 2)} for name, mrr in found.items()},
         "best": best,
     }
-    out.with_name(f"{out.name}-figures.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    written_whole(out.with_name(f"{out.name}-figures.json"), json.dumps(told, indent=1) + "\n")
     for name, mrr in found.items():
         console.print(f"the window's cosine alone, {name}: MRR {mrr:.2f}")
     console.print(f"{out} holds the window encoder; best on validation: {best}")

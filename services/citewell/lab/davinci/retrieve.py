@@ -16,6 +16,7 @@ from citewell.lab.davinci.texts import PairTexts, make_mentions
 from citewell.lab.davinci.train import TrainingData
 from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations
+from citewell.lab.origins import same_origin
 from citewell.lab.protocol import verify_rankings
 from citewell.lab.retrieval import BLOCK, eligible_scores
 from citewell.lab.sampling import sampled
@@ -81,7 +82,12 @@ def leaky(experiment: Experiment) -> Experiment:
 def training_data(
     settings: TrainSettings, experiment: Experiment, on_progress: OnProgress, keep: RunFolder | None = None
 ) -> TrainingData:
-    """The training data for these settings from a prepared data set; lists are stored in `keep` and reused."""
+    """The training data for these settings from a prepared data set; lists are stored in `keep` and reused.
+
+    ValueError if `keep` was begun with another set, or with other learned parts of HYBRID.
+    """
+    if keep:
+        same_origin(keep.path, experiment.second_phase_origin)
     train, validation = experiment.of_split("train"), experiment.of_split("validation")
     if not settings.leave_one_out:
         if settings.candidates != "profiler":
