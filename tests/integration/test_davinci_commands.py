@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 
 from citewell.cli import app
 from citewell.index.second_phase_model import configured_model
+from citewell.lab.davinci.exported import exported_weights
 from citewell.lab.davinci.runs import RunFolder
 from citewell.profiler.query_map import read_query_map
 from citewell.profiler.term_weights import find_term_weights
@@ -120,9 +121,12 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     data = write_lines(tmp_path / "invented", *invented(96))
     budget = {"context": 12, "query_title": 6, "candidate": 10, "window": 60, "mentions": 8}
     settings = {**SETTINGS, "heads": ["davinci"], "budget": budget, "candidates": "second-phase", "joined": 0.5}
-    (tmp_path / "settings.json").write_text(json.dumps({**settings, "encoder": str(write_encoder(tmp_path / "enc2"))}))
+    (tmp_path / "first.json").write_text(json.dumps({**settings, "encoder": str(write_encoder(tmp_path / "enc2"))}))
+    protocol = ("--mode", "inductive", "--cache", tmp_path / "cache")
+    citewell("train", "davinci", data, tmp_path / "start", *protocol, "--settings", tmp_path / "first.json")
+    (tmp_path / "settings.json").write_text(json.dumps({**settings, "start_from": str(tmp_path / "start")}))
     out = tmp_path / "out"
-    asked = ("train", "all", data, out, "--mode", "inductive", "--cache", tmp_path / "cache")
+    asked = ("train", "all", data, out, *protocol)
     asked += ("--settings", tmp_path / "settings.json", "--validation-queries", 12, "--test-queries", 12)
     asked += ("--second-queries", 60, "--window-steps", 1)
     out.mkdir()
@@ -135,7 +139,16 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     best = report["term weights"]["best"]
     assert told["CITEWELL_PROFILER__TERM_WEIGHTS"] == {"trained": str(out / "term-weights.json")}.get(best, best)
     assert find_term_weights(str(out / "term-weights.json")) is not None
-    assert ("CITEWELL_RERANKER__MODEL" in told) is report["reranker"]["better"]
+    rerankers = report["reranker"]
+    best = max(("trained", "mean"), key=lambda name: rerankers[name]["MRR"])
+    kept = {"CITEWELL_RERANKER__MODEL": str(out / {"trained": "reranker", "mean": "reranker-mean"}[best])}
+    assert {name: told[name] for name in kept if name in told} == (kept if rerankers["better"] else {})
+    assert rerankers["better"] is (rerankers[best]["MRR"] > rerankers["shipped"]["MRR"])
+    started, trained = (RunFolder(folder).model().state_dict() for folder in (tmp_path / "start", out / "davinci"))
+    name = "heads.davinci.text.0.weight"
+    mean = exported_weights(out / "reranker-mean")[name]
+    assert mean == pytest.approx(((started[name] + trained[name]) / 2).numpy(), abs=1e-6)
+    assert mean != pytest.approx(trained[name].numpy(), abs=1e-6)
     assert report["second phase"].keys() >= {"HYBRID", "shipped", "trained"}
     window = report["window encoder"]
     folder = str(out / "window-encoder") if window["best"] == "trained" else window["best"]

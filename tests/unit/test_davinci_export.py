@@ -133,6 +133,33 @@ def test_an_exported_model_comes_back_to_torch(run: RunFolder, tmp_path: Path, s
         np.testing.assert_allclose(array, exported_weights(out)[name], atol=1e-6, err_msg=name)
 
 
+def test_the_mean_with_an_exported_model_is_exported(run: RunFolder, tmp_path: Path) -> None:
+    start, out = tmp_path / "start", tmp_path / "served"
+    export_folder(run, start, Storage.FP32, "davinci-tiny", (2024, 10, 31), run.settings.budget)
+    before = exported_weights(start)
+    save_file(tiny_davinci_weights(run.encoder_config["vocab_size"], seed=3), run.weights)
+    export_folder(run, tmp_path / "trained", Storage.FP32, "davinci-tiny", (2024, 10, 31), run.settings.budget)
+    trained = exported_weights(tmp_path / "trained")
+    arguments = ["davinci", str(run.path), "--out", str(out), "--storage", "fp32", "--mean-with", str(start)]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    for name, array in exported_weights(out).items():
+        np.testing.assert_allclose(array, (before[name] + trained[name]) / 2, atol=1e-6, err_msg=name)
+    assert not np.allclose(before["heads.davinci.text.0.weight"], trained["heads.davinci.text.0.weight"])
+
+
+def test_models_of_other_shapes_have_no_mean(run: RunFolder, tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "other")
+    vocabulary = run.encoder_config["vocab_size"] + 1
+    other.write_static(run.settings, {**run.encoder_config, "vocab_size": vocabulary}, run.tokenizer_file)
+    save_file(tiny_davinci_weights(vocabulary), other.weights)
+    arguments = ["davinci", str(run.path), "--out", str(tmp_path / "served"), "--mean-with", str(other.path)]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code != 0
+    assert "not of one origin" in " ".join(told.output.split())
+    assert not (tmp_path / "served").exists()
+
+
 def test_a_folder_that_is_no_model_is_no_starting_point(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither a training run"):
         starting_point(tmp_path / "nothing")

@@ -19,7 +19,6 @@ from citewell.lab.lexical import LexicalProfile, Lexicon
 from citewell.lab.origins import origin_of
 from citewell.lab.protocol import Mode, Task, make_task, training_task
 from citewell.lab.retrieval import IdOrder
-from citewell.lab.sampling import taught
 from citewell.lab.systems import Fusion, Profiler
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
@@ -141,7 +140,7 @@ class Experiment:
         queries = self.task.queries
         if self.window_encoder is None or self.task.split != "train":
             return queries
-        return queries[~taught(self.data, queries)]
+        return queries[~self.window_encoder.learned_from([self.data.contexts.texts[int(query)] for query in queries])]
 
     def of_split(self, split: str) -> Experiment:
         """The same set and knowledge with the queries of another split."""

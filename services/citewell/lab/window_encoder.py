@@ -4,8 +4,8 @@ Each train query ranks its cited paper before some of HYBRID's first candidates 
 HYBRID's score, where the window's vector is added to the query's, so that it learns what words and whole texts do not
 say; and by the cosine alone. Profiles stay those of ENC1, and leave the query paper's own citations out.
 
-Only every second citing paper teaches. The others are left to what reads the window's vectors (second phase, DAVINCI):
-on contexts that the encoder has learned by heart, its vectors look better than they are.
+Only three of four contexts teach. The others are left to what reads the window's vectors (second phase, DAVINCI): on
+contexts that the encoder has learned by heart, its vectors look better than they are.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.hybrid_examples import RANDOM_LEXICAL, make_examples
 from citewell.lab.pretrained import freeze_word_embeddings
-from citewell.lab.sampling import sampled, taught
+from citewell.lab.sampling import sampled
 from citewell.lab.training import State
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.encoder_files import read_encoder_files
 from citewell.profiler.profiles import Vectors
-from citewell.profiler.window_encoder import DESCRIPTION
+from citewell.profiler.window_encoder import DESCRIPTION, LEARNED, checksums
 
 Ints = NDArray[np.int64]
 _POOL = 20
 """The number of batches sorted by length together."""
+_LEFT = 4
+"""One of so many contexts teaches nothing here: what reads the vectors learns from these."""
 _COPIED = ("tokenizer.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json")
 
 
@@ -49,7 +51,7 @@ class WindowSettings:
     """How a window encoder is trained."""
 
     queries: int = 30_000
-    """The most contexts of the train split that are used, before every second citing paper is left out."""
+    """The most contexts of the train split that are used, before every fourth is left out."""
     depth: int = 50
     """How many of HYBRID's first candidates negatives are drawn from."""
     hard: int = 24
@@ -57,7 +59,7 @@ class WindowSettings:
     random: int = 1024
     """Random papers that are negatives of a whole batch."""
     batch: int = 64
-    steps: int = 600
+    steps: int = 900
     learning_rate: float = 6e-5
     warmup: int = 25
     """Steps in which the rate rises."""
@@ -102,12 +104,15 @@ class WindowLearner:
         ]
         self._optimiser = torch.optim.AdamW(groups, weight_decay=0.01)
         train = experiment.of_split("train")
-        teaching = train.task.queries[taught(train.data, train.task.queries)]
+        # By the text, so that the works of one bracket stay together.
+        texts = [train.data.contexts.texts[int(query)] for query in train.task.queries]
+        teaching = train.task.queries[checksums(texts) % _LEFT != 0]
         asked = replace(train, query_map=None, task=replace(train.task, queries=teaching))
         self._examples = make_examples(asked, settings.queries, settings.depth, settings.seed, on_progress, lists_file)
-        rows = self.examples_queries = CandidateLists.load(lists_file).queries
+        rows = CandidateLists.load(lists_file).queries
+        self.contexts = [train.data.contexts.texts[int(row)] for row in rows]
         """The contexts that teach."""
-        self._tokens = encoder.tokenize([train.data.contexts.texts[int(row)] for row in rows])
+        self._tokens = encoder.tokenize(self.contexts)
         self._lengths = np.array([len(each) for each in self._tokens])
         if len(rows) < settings.batch:
             raise ValueError(f"a batch needs {settings.batch} train contexts, there are {len(rows)}")
@@ -206,8 +211,11 @@ class WindowLearner:
             self._weight.copy_(state["weight"])
 
 
-def export_window_encoder(weights: State, encoder: str, made_for: str, tokens: int, out: Path) -> None:
-    """Writes the folder that a profiler loads: the graph with int8 weights, and the files of ENC1, its start."""
+def export_window_encoder(
+    weights: State, encoder: str, made_for: str, tokens: int, contexts: Sequence[str], out: Path
+) -> None:
+    """Writes the folder that a profiler loads: the graph with int8 weights, the files of ENC1, its start, and the
+    checksums of the contexts that it learned from."""
     files = read_encoder_files(encoder)
     arrays = {name: tensor.float().numpy() for name, tensor in weights.items()}
     out.mkdir(parents=True, exist_ok=True)
@@ -218,6 +226,7 @@ def export_window_encoder(weights: State, encoder: str, made_for: str, tokens: i
     config = {name: value for name, value in files.config.items() if name != "_name_or_path"}
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
     told = {"made for": made_for, "tokens": tokens}
+    np.save(out / LEARNED, np.unique(checksums(contexts)))
     (out / DESCRIPTION).write_text(json.dumps(told, indent=1) + "\n", "utf-8")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from citewell.lab.commands.second_phase import second_phase
 from citewell.lab.commands.term_weights import term_weights
 from citewell.lab.commands.window_encoder import window_encoder
 from citewell.lab.dataset import read_dataset
+from citewell.lab.davinci.averaging import write_mean
 from citewell.lab.davinci.batches import PairBatches
 from citewell.lab.davinci.card import write_card
 from citewell.lab.davinci.export import Storage, export_folder
@@ -63,6 +64,9 @@ DAVINCI = TrainSettings(
     keep="last",
 )
 """How the model that ships was trained last, but with the candidates and scores of today's services."""
+SHIPPED, MEAN = "shipped", "mean"
+RERANKERS = {TRAINED: "reranker", MEAN: "reranker-mean"}
+"""The folders of the rerankers that are compared with the one that ships."""
 DEPTH = 20
 """Candidates that the services rerank by default."""
 
@@ -77,7 +81,7 @@ def everything(
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the query map.")] = 30_000,
     word_queries: Annotated[int, typer.Option(min=1, help="The most train contexts for the term weights.")] = 8_000,
-    window_steps: Annotated[int, typer.Option(min=1, help="Steps of the window encoder's training.")] = 600,
+    window_steps: Annotated[int, typer.Option(min=1, help="Steps of the window encoder's training.")] = 900,
     second_queries: Annotated[
         int, typer.Option(min=1, help="The most train contexts for the second phase, and as many of a poorer corpus.")
     ] = 6_000,
@@ -173,7 +177,7 @@ def everything(
     second_setting = str(second.resolve()) if report["second phase"]["better"] else "packaged"
     chosen["CITEWELL_INDEX__SECOND_PHASE"] = second_setting
 
-    model, verdict = out / "reranker", out / "reranker.json"
+    verdict = out / "reranker.json"
 
     def rerank() -> None:
         asked = TrainSettings.read(settings) if settings else DAVINCI
@@ -187,15 +191,16 @@ def everything(
                 on_progress,
                 learned=LearnedParts(map_setting, words_setting, window_setting, second_setting),
             )
-            _train_reranker(asked, experiment, out, model, on_progress)
-            found = _compare_rerankers(model, experiment, validation_queries, cache, on_progress)
+            models = _train_reranker(asked, experiment, out, on_progress)
+            found = _compare_rerankers(models, experiment, validation_queries, cache, on_progress)
         written_whole(verdict, json.dumps(found, indent=1) + "\n")
 
     step("reranker", verdict, rerank)
     report["reranker"] = json.loads(verdict.read_text("utf-8"))
-    used = model if report["reranker"]["better"] else PACKAGED_MODEL
-    if used is model:
-        chosen["CITEWELL_RERANKER__MODEL"] = str(model.resolve())
+    used = PACKAGED_MODEL
+    if report["reranker"]["better"]:
+        used = (out / RERANKERS[report["reranker"]["best"]]).resolve()
+        chosen["CITEWELL_RERANKER__MODEL"] = str(used)
 
     confidence = out / "calibration.json"
     step(
@@ -240,8 +245,9 @@ class _Steps:
 
 
 def _train_reranker(
-    settings: TrainSettings, experiment: Experiment, out: Path, model: Path, on_progress: OnProgress
-) -> None:
+    settings: TrainSettings, experiment: Experiment, out: Path, on_progress: OnProgress
+) -> dict[str, Path]:
+    """Trains, and exports the model and its mean with the model that it started from, if there is one."""
     run = RunFolder(out / "davinci")
 
     def on_step(entry: dict[str, Any]) -> None:
@@ -252,7 +258,13 @@ def _train_reranker(
     latest = experiment.data.contexts.first_day[experiment.task.knowledge].max()
     day = np.datetime64("0001-01-01") + (int(latest) - 1)
     year, month, of_month = (int(part) for part in str(day).split("-"))
-    export_folder(finished, model, Storage.INT8, "davinci-own", (year, month, of_month), settings.budget)
+    runs = {TRAINED: finished}
+    if settings.start_from:
+        runs[MEAN] = write_mean(finished, Path(settings.start_from), finished.path / MEAN)
+    models = {name: out / RERANKERS[name] for name in runs}
+    for name, each in runs.items():
+        export_folder(each, models[name], Storage.INT8, "davinci-own", (year, month, of_month), settings.budget)
+    return models
 
 
 def _tell(on_progress: OnProgress, what: str, total: int, done: int) -> None:
@@ -260,11 +272,11 @@ def _tell(on_progress: OnProgress, what: str, total: int, done: int) -> None:
 
 
 def _compare_rerankers(
-    model: Path, experiment: Experiment, count: int, cache: Path, on_progress: OnProgress
+    models: dict[str, Path], experiment: Experiment, count: int, cache: Path, on_progress: OnProgress
 ) -> dict[str, Any]:
-    """Both models, joined with the second phase, on the same validation queries: the one with the better MRR."""
+    """The packaged and the trained models, joined with the second phase, on the same validation queries."""
     ranks: dict[str, NDArray[np.int64]] = {}
-    for name, folder in (("shipped", PACKAGED_MODEL), ("trained", model)):
+    for name, folder in {SHIPPED: PACKAGED_MODEL, **models}.items():
         exported = ExportedModel(folder)
         lists, texts = asked_lists(
             exported.settings, experiment, count, on_progress, depth=DEPTH, candidates="second-phase"
@@ -279,30 +291,36 @@ def _compare_rerankers(
             partial(_tell, on_progress, f"queries reranked, {name}", len(lists)),
         )["davinci"]
         ranks[name] = lists.ranks(joined(scores, lists, chosen.JOINED).logit)
-    return _verdict(experiment, lists.queries, {"retrieval order": lists.ranks(), **ranks})
+    return _verdict(experiment, lists.queries, {"retrieval order": lists.ranks(), **ranks}, models)
 
 
 def _compare_second_phases(second: Path, experiment: Experiment, count: int, on_progress: OnProgress) -> dict[str, Any]:
     """The trained and the packaged model on the same validation queries."""
     queries = sampled(experiment.task.queries, count, SEED)
-    models = {"shipped": packaged_model(), "trained": read_model(second.read_text("utf-8"))}
+    models = {SHIPPED: packaged_model(), TRAINED: read_model(second.read_text("utf-8"))}
     ranks = {
         name: candidate_lists(SecondPhaseSystem(experiment, model), experiment, queries, 300, on_progress).ranks()
         for name, model in models.items()
     }
     first = candidate_lists(experiment.hybrid, experiment, queries, 300, on_progress).ranks()
-    return _verdict(experiment, queries, {"HYBRID": first, **ranks})
+    return _verdict(experiment, queries, {"HYBRID": first, **ranks}, [TRAINED])
 
 
 def _verdict(
-    experiment: Experiment, queries: NDArray[np.integer[Any]], ranks: dict[str, NDArray[np.int64]]
+    experiment: Experiment,
+    queries: NDArray[np.integer[Any]],
+    ranks: dict[str, NDArray[np.int64]],
+    trained: Iterable[str],
 ) -> dict[str, Any]:
-    """The figures of all, and whether "trained" is better than "shipped" by its MRR."""
+    """The figures of all, and whether the best of the trained ones is better than the one that ships, by MRR."""
     clusters = experiment.data.contexts.citing[queries]
-    difference: Difference = compare("MRR", ranks["trained"], ranks["shipped"], np.random.default_rng(SEED), clusters)
+    figures = {name: means(each, ["MRR", "R@10"]) for name, each in ranks.items()}
+    best = max(trained, key=lambda name: figures[name]["MRR"])
+    difference: Difference = compare("MRR", ranks[best], ranks[SHIPPED], np.random.default_rng(SEED), clusters)
     return {
         "queries": len(queries),
-        **{name: means(each, ["MRR", "R@10"]) for name, each in ranks.items()},
+        **figures,
+        "best": best,
         "difference": {"mean": difference.mean, "low": difference.low, "high": difference.high, "p": difference.p},
         "better": difference.mean > 0,
     }

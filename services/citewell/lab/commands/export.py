@@ -54,6 +54,9 @@ def davinci(
     budget: Annotated[
         str, typer.Option(help="Token budgets other than in training, such as context=24,candidate=20.")
     ] = "",
+    mean_with: Annotated[
+        Path | None, typer.Option(help="Run or exported model that RUN started from: export the mean of both.")
+    ] = None,
     triton: Annotated[Path | None, typer.Option(help="Triton model repository to write a version into, too.")] = None,
     triton_model: Annotated[str, typer.Option(help="The model's name in that repository.")] = "davinci",
     version: Annotated[int, typer.Option(help="Its version in that repository.")] = 1,
@@ -61,7 +64,9 @@ def davinci(
 ) -> None:
     """Write a trained DAVINCI as ONNX, after comparing it with torch."""
     try:
+        from citewell.lab.commands.options import failing_clearly
         from citewell.lab.commands.rerank import asked_budget
+        from citewell.lab.davinci.averaging import write_mean
         from citewell.lab.davinci.export import Storage, build_graphs, export_folder, export_triton_version, parity
         from citewell.lab.davinci.runs import RunFolder
     except ImportError as error:
@@ -70,6 +75,9 @@ def davinci(
     folder = RunFolder(run)
     if not folder.weights.is_file():
         raise typer.BadParameter(f"{run} is no run folder: it has no {folder.weights.name}", param_hint="RUN")
+    if mean_with:
+        with failing_clearly():
+            folder = write_mean(folder, mean_with, run / "mean")
     served = asked_budget(folder.settings.budget, budget)
     year, month, day = (int(part) for part in cut_off.split("-"))
     difference = parity(folder, build_graphs(folder, Storage.FP32))

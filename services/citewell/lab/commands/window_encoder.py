@@ -51,7 +51,7 @@ def window_encoder(
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
 ) -> None:
-    """Trains on half of the train split's citing papers; continues a run that was stopped, in OUT-run beside OUT.
+    """Trains on three of four train contexts; continues a run that was stopped, in OUT-run beside OUT.
 
     Its gain shows behind the second phase, which is trained next: `citewell train all` does both.
     """
@@ -79,7 +79,7 @@ def window_encoder(
 
         train(learner, run, Budget(float("inf"), settings.steps), on_step)
         made_for = encoding.load()[1].model_hash
-        export_window_encoder(run.weights(), encoding.encoder, made_for, TOKENS, out)
+        export_window_encoder(run.weights(), encoding.encoder, made_for, TOKENS, learner.contexts, out)
         asked = sampled(experiment.task.queries, settings.validation_queries, settings.seed)
         found = {
             name: cosine_mrr(replace(experiment, window_encoder=load_window_encoder(setting, made_for)), asked)
