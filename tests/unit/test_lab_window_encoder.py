@@ -80,6 +80,21 @@ def test_the_loss_falls_and_a_stopped_run_ends_in_the_same_weights(
     assert torch.equal(ends[0][words], start[words]), "the word embeddings stay as they are"
 
 
+def test_training_goes_on_from_an_earlier_run(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:
+    run = TrainingRun(tmp_path / "first")
+    run.begin("{}")
+    first = learner(experiment, enc1, tmp_path)
+    train(first, run, Budget(float("inf"), 3), lambda _: None)
+    windows = load_encoder(str(enc1), max_tokens=16)
+    settings = replace(SETTINGS, start_from=str(run.path), seed=SETTINGS.seed + 1)
+    second = WindowLearner(settings, experiment, windows, enc1, lambda *_: None, tmp_path / "lists.npz")
+    kept = run.weights()
+    assert all(torch.equal(each, kept[name]) for name, each in second.weights().items())
+    assert any(
+        not torch.equal(each, kept[name]) for name, each in learner(experiment, enc1, tmp_path).weights().items()
+    )
+
+
 def test_what_is_exported_is_what_was_trained(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:
     made = learner(experiment, enc1, tmp_path)
     for number in range(5):

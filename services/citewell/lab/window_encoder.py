@@ -32,7 +32,7 @@ from citewell.lab.experiment import Experiment, OnProgress
 from citewell.lab.hybrid_examples import RANDOM_LEXICAL, make_examples
 from citewell.lab.pretrained import freeze_word_embeddings
 from citewell.lab.sampling import sampled
-from citewell.lab.training import State
+from citewell.lab.training import State, TrainingRun
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.encoder_files import read_encoder_files
 from citewell.profiler.profiles import Vectors
@@ -74,6 +74,8 @@ class WindowSettings:
     """The weight of the window's vector beside the query's at the start; it is learned."""
     validation_queries: int = 300
     seed: int = 23
+    start_from: str = ""
+    """The run folder of an earlier training, whose weights this one starts from; empty = ENC1."""
 
 
 class WindowLearner:
@@ -95,6 +97,8 @@ class WindowLearner:
         self._settings, self._encoder = settings, encoder
         torch.manual_seed(settings.seed)
         self.model = AutoModel.from_pretrained(str(folder), dtype=torch.float32, add_pooling_layer=False)
+        if settings.start_from:
+            self.model.load_state_dict(TrainingRun(Path(settings.start_from)).weights())
         freeze_word_embeddings(self.model)
         self._weight = nn.Parameter(torch.tensor(float(np.log(settings.weight))))
         trained = [each for each in self.model.parameters() if each.requires_grad]

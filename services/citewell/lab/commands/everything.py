@@ -52,8 +52,8 @@ DAVINCI = TrainSettings(
     train_queries=13_000,
     validation_queries=20,
     apart_layers=1,
-    side_positions=(52, 35),
-    budget=TokenBudget(context=43, query_title=10, candidate=40, mentions=40),
+    side_positions=(52, 96),
+    budget=TokenBudget(context=43, query_title=10, candidate=40, mentions=40, abstract_fills=True),
     shares=(1.0, 0.7),
     steps=260,
     cooldown=70,
@@ -63,7 +63,7 @@ DAVINCI = TrainSettings(
     validate_every=1000,
     keep="last",
 )
-"""How the model that ships was trained last, but with the candidates and scores of today's services."""
+"""As the run whose mean with an earlier model ships, with the candidates and scores of today's services."""
 SHIPPED, MEAN = "shipped", "mean"
 RERANKERS = {TRAINED: "reranker", MEAN: "reranker-mean"}
 """The folders of the rerankers that are compared with the one that ships."""

@@ -41,6 +41,10 @@ def window_encoder(
     mode: TheMode,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts that are used.")] = DEFAULT.queries,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = DEFAULT.steps,
+    rate: Annotated[float, typer.Option(min=0, help="The highest learning rate.")] = DEFAULT.learning_rate,
+    start_from: Annotated[
+        Path | None, typer.Option(help="OUT-run of an earlier training to go on from; by default it starts from ENC1.")
+    ] = None,
     validation_queries: Annotated[
         int, typer.Option(min=1, help="Validation queries to show figures of.")
     ] = DEFAULT.validation_queries,
@@ -58,7 +62,14 @@ def window_encoder(
     torch.set_num_threads(threads)
     console = Console(highlight=False)
     settings = replace(
-        DEFAULT, queries=queries, steps=steps, validation_queries=validation_queries, batch=batch, seed=seed
+        DEFAULT,
+        queries=queries,
+        steps=steps,
+        learning_rate=rate,
+        validation_queries=validation_queries,
+        batch=batch,
+        seed=seed,
+        start_from=str(start_from or ""),
     )
     with failing_clearly(), progress(console) as on_progress:
         encoding = Encoding()
