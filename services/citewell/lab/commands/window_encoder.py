@@ -41,14 +41,14 @@ def window_encoder(
     mode: TheMode,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts that are used.")] = DEFAULT.queries,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps.")] = DEFAULT.steps,
-    rate: Annotated[float, typer.Option(min=0, help="The highest learning rate.")] = DEFAULT.learning_rate,
-    start_from: Annotated[
-        Path | None, typer.Option(help="OUT-run of an earlier training to go on from; by default it starts from ENC1.")
-    ] = None,
     validation_queries: Annotated[
         int, typer.Option(min=1, help="Validation queries to show figures of.")
     ] = DEFAULT.validation_queries,
     batch: Annotated[int, typer.Option(min=2, help="Train contexts of a step.")] = DEFAULT.batch,
+    rate: Annotated[float, typer.Option(min=0, help="The highest learning rate.")] = DEFAULT.learning_rate,
+    start_from: Annotated[
+        Path | None, typer.Option(help="OUT-run of an earlier training to go on from; by default it starts from ENC1.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = DEFAULT.seed,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
     cache: Cache = DEFAULT_CACHE,
