@@ -172,6 +172,9 @@ class ProfilerService:
             )
         except (OSError, EncoderUnusable) as error:
             raise UnknownSetting(f"window_encoder {settings.window_encoder!r} cannot be used: {error}") from None
+        if found and found.encoder.dimension != encoder.dimension:
+            sizes = f"its vectors have {found.encoder.dimension} numbers, those of the profiles {encoder.dimension}"
+            raise UnknownSetting(f"window_encoder {settings.window_encoder!r} cannot be used: {sizes}")
         if found and isinstance(encoder, GraphEncoder):
             found.encoder.turns = encoder.turns  # the two share the cores
         return found

@@ -13,7 +13,7 @@ from citewell.profiler.query_map import write_query_map
 from citewell.profiler.v1 import profile_query_pb2
 from citewell.runtime.settings import UnknownSetting
 from tests.profiler_world import call, query, running
-from tests.tiny_models import write_tiny_encoder
+from tests.tiny_models import CONFIG, write_tiny_encoder
 
 FIELDS = ("context", "title")
 """The parts of the queries here."""
@@ -74,6 +74,14 @@ async def test_a_window_encoder_gives_the_second_phase_a_vector(folder: Path, en
     (third := folder / "third").mkdir()  # the second index may still be closing its own
     with pytest.raises(UnknownSetting, match="trained beside the encoder another"):
         async with running(third, encoder, window_encoder=str(window)):
+            pass
+
+
+async def test_a_window_encoder_of_another_dimension_is_refused(folder: Path, encoder: Path) -> None:
+    window = write_tiny_encoder(folder / "window", config={**CONFIG, "hidden_size": 8, "intermediate_size": 16})
+    (window / "window.json").write_text(json.dumps({"made for": load_encoder(str(encoder)).model_hash, "tokens": 8}))
+    with pytest.raises(UnknownSetting, match="its vectors have 8 numbers, those of the profiles 16"):
+        async with running(folder, encoder, window_encoder=str(window)):
             pass
 
 
