@@ -133,6 +133,12 @@ def test_the_report_writes_pages_and_pictures_and_no_text_of_the_set(
     assert pages["retrieval.md"].count("HYBRID") > 5
     stated = json.loads((cache / "invented-test.json").read_text())
     assert f"{stated['systems']['profiler']['metrics']['MRR']['mean']:.1f} [" in pages["retrieval.md"]
+    # Nothing is learned: the pages are those of the systems by hand.
+    asked = ("--system", "profiler", "--system", "hybrid", "--window-encoder", "none", "--term-weights")
+    bare, learned = (_run(data, cache, tmp_path / "run.json", *asked, name)["hybrid"] for name in ("none", "packaged"))
+    assert bare["MRR"]["mean"] != learned["MRR"]["mean"]
+    assert stated["systems"]["hybrid"]["metrics"]["MRR"]["mean"] == bare["MRR"]["mean"]
+    assert "second-phase" not in stated["systems"]
 
 
 def test_vectors_made_elsewhere_are_compared_before_they_are_taken(data: Path, cache: Path, tmp_path: Path) -> None:

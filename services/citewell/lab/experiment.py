@@ -26,7 +26,7 @@ from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.lexical import FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights, Vectors
 from citewell.profiler.query_map import QueryMap, find_query_map
-from citewell.profiler.term_weights import PACKAGED, LearnedWeights, find_term_weights
+from citewell.profiler.term_weights import OFF, PACKAGED, LearnedWeights, find_term_weights
 from citewell.profiler.window_encoder import WindowEncoder, load_window_encoder
 
 OnProgress = Callable[[str, int, int], None]
@@ -62,6 +62,9 @@ class LearnedParts:
     """A folder, "packaged", or "none"."""
     second_phase: str = PACKAGED
     """A file, "packaged", or "none"."""
+
+
+NOTHING_LEARNED = LearnedParts(OFF, OFF, OFF, OFF)
 
 
 @dataclass(frozen=True, eq=False)

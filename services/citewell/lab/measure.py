@@ -13,7 +13,7 @@ import numpy as np
 from citewell.lab import chosen
 from citewell.lab.beyond import VARIANTS
 from citewell.lab.breakdowns import SHOWN, TOP, breakdowns, fairness_by_in_degree, fairness_by_year
-from citewell.lab.experiment import Encoding, Experiment, OnProgress, prepare
+from citewell.lab.experiment import NOTHING_LEARNED, Encoding, Experiment, OnProgress, prepare
 from citewell.lab.mentions import FOUND_LABELS, mentions
 from citewell.lab.metrics import METRICS, Ranks, compare, estimate, means
 from citewell.lab.protocol import Mode, counts
@@ -25,6 +25,8 @@ from citewell.lab.systems_by_name import SYSTEMS
 SEED = 2026
 VALIDATION_QUERIES = 1_000
 """The number of validation contexts on which settings are compared: one fixed, seeded sample for all settings."""
+UNTRAINED = tuple(name for name in SYSTEMS if name != "second-phase")
+"""The systems of the report: retrieval without anything learned. What learning adds has pages of its own."""
 Figures = dict[str, Any]
 
 
@@ -50,7 +52,7 @@ def measure_sweeps(folder: Path, which: EvaluationSet, cache: Path, on_progress:
     made: Figures = {}
     for name, raw in (("normalised", False), ("raw", True)):
         encoding = Encoding(which.encoding.encoder, which.encoding.paper_tokens, which.encoding.context_tokens, raw)
-        experiment = _sampled(prepare(folder, "validation", which.mode, encoding, cache, on_progress))
+        experiment = _sampled(_prepared(folder, "validation", which, cache, on_progress, encoding))
         landscape = sweep(experiment, lambda done, total, name=name: on_progress(f"sweep, {name}", done, total))  # type: ignore[misc]
         made[name] = as_json(landscape)
         made["queries"] = len(experiment.task.queries)
@@ -75,7 +77,7 @@ def from_json(stated: Figures) -> Landscape:
 
 def measure_variants(folder: Path, which: EvaluationSet, cache: Path, on_progress: OnProgress) -> Figures:
     """Quality and cost of every variant beyond eq. 3 on validation."""
-    experiment = _sampled(prepare(folder, "validation", which.mode, which.encoding, cache, on_progress))
+    experiment = _sampled(_prepared(folder, "validation", which, cache, on_progress))
     clusters = experiment.data.contexts.citing[experiment.task.queries]
     rows: list[Figures] = []
     base: Ranks | None = None
@@ -96,11 +98,11 @@ def measure_variants(folder: Path, which: EvaluationSet, cache: Path, on_progres
 
 
 def measure_test(folder: Path, which: EvaluationSet, cache: Path, on_progress: OnProgress) -> Figures:
-    """Every system on the test split, once."""
-    experiment = prepare(folder, "test", which.mode, which.encoding, cache, on_progress)
+    """Every system without learned parts on the test split, once."""
+    experiment = _prepared(folder, "test", which, cache, on_progress)
     data, task = experiment.data, experiment.task
     rankings, prepared = {}, {}
-    for name in SYSTEMS:
+    for name in UNTRAINED:
         began = time.perf_counter()
         system = SYSTEMS[name](experiment)
         prepared[name] = time.perf_counter() - began
@@ -142,6 +144,29 @@ def measure_test(folder: Path, which: EvaluationSet, cache: Path, on_progress: O
     return made
 
 
+def _prepared(
+    folder: Path,
+    split: str,
+    which: EvaluationSet,
+    cache: Path,
+    on_progress: OnProgress,
+    encoding: Encoding | None = None,
+    *,
+    titles_only: bool = False,
+) -> Experiment:
+    """The set without anything learned."""
+    return prepare(
+        folder,
+        split,
+        which.mode,
+        encoding or which.encoding,
+        cache,
+        on_progress,
+        titles_only=titles_only,
+        learned=NOTHING_LEARNED,
+    )
+
+
 def _sampled(experiment: Experiment) -> Experiment:
     queries = experiment.task.queries
     drawn = np.random.default_rng(SEED).permutation(queries)[:VALIDATION_QUERIES]
@@ -177,7 +202,6 @@ def _comparisons(experiment: Experiment, rankings: dict[str, Ranking]) -> list[F
     clusters = experiment.data.contexts.citing[experiment.task.queries]
     pairs = [("profiler", other) for other in ("content", "bm25", "bm25-contexts")]
     pairs += [("hybrid", other) for other in ("profiler", "bm25-contexts", "lexical-profile")]
-    pairs.append(("second-phase", "hybrid"))
     return [
         {
             "first": first,
@@ -211,8 +235,8 @@ def _mentions(found: Ranks, in_degree: Ranks, rankings: dict[str, Ranking]) -> F
 
 
 def _titles_only(folder: Path, which: EvaluationSet, cache: Path, on_progress: OnProgress) -> Figures:
-    bare = prepare(folder, "test", which.mode, which.encoding, cache, on_progress, titles_only=True)
-    return {name: _estimates(_search(bare, SYSTEMS[name](bare), on_progress)[0], bare) for name in SYSTEMS}
+    bare = _prepared(folder, "test", which, cache, on_progress, titles_only=True)
+    return {name: _estimates(_search(bare, SYSTEMS[name](bare), on_progress)[0], bare) for name in UNTRAINED}
 
 
 def _one_source(experiment: Experiment, rankings: dict[str, Ranking], source: str) -> Figures:

@@ -77,7 +77,8 @@ def summary(figures: dict[str, dict[str, Figures]], out: Path) -> str:
         "# Retrieval measured\n",
         "Settings were chosen on validation ([sweeps](retrieval-sweeps.md), [beyond eq. 3](retrieval-beyond.md)); each "
         "test split was ranked once with them. Intervals and tests resample whole citing papers, since the contexts of "
-        "one paper are not independent; p-values come from 20,000 random sign flips.\n",
+        "one paper are not independent; p-values come from 20,000 random sign flips. Nothing here is learned: what "
+        "[term weights, window encoder and second phase](learned.md) add to HYBRID has pages of its own.\n",
         _provenance(figures, "test"),
         "\n## Findings\n",
         *(_findings(name, stages["test"]) for name, stages in figures.items()),
@@ -147,7 +148,8 @@ def sweeps(figures: dict[str, dict[str, Figures]], out: Path) -> str:
 
 def beyond(figures: dict[str, dict[str, Figures]], out: Path) -> str:
     """Quality and cost of each variant beyond eq. 3 on validation."""
-    parts = ["# Beyond eq. 3\n", f"{chosen.HYBRID_REASON}\n", _provenance(figures, "variants")]
+    without = "Nothing here is learned: HYBRID is served with [learned weights of words](learned.md#term-weights).\n"
+    parts = ["# Beyond eq. 3\n", f"{chosen.HYBRID_REASON}\n", without, _provenance(figures, "variants")]
     for name, stages in figures.items():
         made = stages["variants"]
         header = ["variant", "MRR", "R@10", "R@300", "R@1000", "MRR against eq. 3", "p", "CPU ms a query"]
