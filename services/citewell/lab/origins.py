@@ -9,6 +9,7 @@ from pathlib import Path
 
 from citewell.lab.dataset import Dataset
 from citewell.lab.protocol import Mode
+from citewell.lab.whole_files import written_whole
 
 Origin = Mapping[str, str | int]
 FILE = "origin.json"
@@ -36,10 +37,3 @@ def same_origin(folder: Path, origin: Origin) -> None:
 def origin_digest(origin: Origin) -> str:
     """A short name of an origin, for files that belong to it."""
     return sha256(json.dumps(dict(origin), sort_keys=True).encode()).hexdigest()[:12]
-
-
-def written_whole(file: Path, text: str) -> None:
-    """Writes a text file so that a killed process leaves the whole file or none."""
-    unfinished = file.with_name(f"{file.name}.part")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(file)

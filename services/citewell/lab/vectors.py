@@ -2,7 +2,7 @@
 
 A model's folder holds immutable segments: `NNNNN.keys.npy` (64-bit text hashes), `NNNNN.unit.npy` (vectors at
 unit length, in float16), `NNNNN.norms.npy` (their original lengths) and `NNNNN.json`, which names their source and is
-written last. A segment without it is ignored.
+written last. A segment without it is ignored. Several processes may add to one cache.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from citewell.corpora.readers import raw_members
 from citewell.lab.dataset import Dataset
+from citewell.lab.whole_files import written_whole
 from citewell.profiler.encoder import TextEncoder
 from citewell.profiler.profiles import Vectors, normalised
 from citewell.scholarly.contexts import normalise
@@ -69,12 +70,24 @@ class VectorCache:
 
     def add(self, keys: Keys, vectors: NDArray[Any], norms: NDArray[Any], source: str) -> None:
         """Stores unit vectors and their original lengths."""
-        stem = self._folder / f"{len(self._segments):05}"
+        stem = self._new_segment()
         np.save(f"{stem}.keys.npy", keys)
         np.save(f"{stem}.unit.npy", vectors.astype(np.float16))
         np.save(f"{stem}.norms.npy", norms.astype(np.float32))
-        stem.with_suffix(".json").write_text(json.dumps({"source": source, "vectors": len(keys)}))
+        written_whole(stem.with_suffix(".json"), json.dumps({"source": source, "vectors": len(keys)}))
         self._load()
+
+    def _new_segment(self) -> Path:
+        """A name that no other process takes: its first file is created here."""
+        number = len(self._segments)
+        while True:
+            stem = self._folder / f"{number:05}"
+            try:
+                Path(f"{stem}.keys.npy").touch(exist_ok=False)
+            except FileExistsError:
+                number += 1
+            else:
+                return stem
 
     def get(self, keys: Keys, *, raw: bool = False) -> Vectors:
         """One vector per key, normalised or as the model gave it."""

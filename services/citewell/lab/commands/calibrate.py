@@ -28,9 +28,9 @@ from citewell.lab.commands.options import (
 )
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
-from citewell.lab.origins import written_whole
 from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
+from citewell.lab.whole_files import written_whole
 from citewell.profiler.encoder import GraphEncoder
 from citewell.profiler.term_weights import PACKAGED
 from citewell.recommender.confidence import VERSION, read_calibration, scorer

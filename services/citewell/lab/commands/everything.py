@@ -35,10 +35,11 @@ from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
 from citewell.lab.metrics import Difference, compare, means
-from citewell.lab.origins import origin_of, same_origin, written_whole
+from citewell.lab.origins import origin_of, same_origin
 from citewell.lab.sampling import sampled
 from citewell.lab.second_phase.system import SecondPhaseSystem
 from citewell.lab.term_weights import TRAINED
+from citewell.lab.whole_files import written_whole
 from citewell.profiler.query_map import OFF
 from citewell.reranker.pairs import TokenBudget
 from citewell.reranker.settings import PACKAGED_MODEL

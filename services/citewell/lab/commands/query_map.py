@@ -12,8 +12,9 @@ from rich.console import Console
 
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, Encoder, TheMode, failing_clearly, progress
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
-from citewell.lab.origins import origin_digest, written_whole
+from citewell.lab.origins import origin_digest
 from citewell.lab.query_map import Learned, MapSettings, learn
+from citewell.lab.whole_files import written_whole
 from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.query_map import OFF, write_query_map
 

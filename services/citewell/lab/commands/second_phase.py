@@ -24,9 +24,9 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
-from citewell.lab.origins import written_whole
 from citewell.lab.second_phase.examples import Sparse, drawn, examples, sparse_experiment
 from citewell.lab.second_phase.training import Network, Training, figures, ranks, train
+from citewell.lab.whole_files import written_whole
 from citewell.profiler.term_weights import PACKAGED
 
 DEFAULT = Training()

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
-from citewell.lab.origins import written_whole
 from citewell.lab.term_weights import TRAINED, Learned, WeightSettings, learn
+from citewell.lab.whole_files import written_whole
 from citewell.profiler.term_weights import OFF, PACKAGED
 
 DEFAULT = WeightSettings()

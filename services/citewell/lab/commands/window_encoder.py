@@ -22,10 +22,11 @@ from citewell.lab.commands.options import (
     progress,
 )
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
-from citewell.lab.origins import same_origin, written_whole
+from citewell.lab.origins import same_origin
 from citewell.lab.sampling import sampled
 from citewell.lab.term_weights import TRAINED
 from citewell.lab.training import Budget, TrainingRun, settings_json, train
+from citewell.lab.whole_files import written_whole
 from citewell.lab.window_encoder import WindowLearner, WindowSettings, cosine_mrr, export_window_encoder
 from citewell.profiler.encoder import load_encoder
 from citewell.profiler.encoder_files import read_encoder_files
