@@ -101,15 +101,13 @@ def test_the_loss_of_several_queries_is_the_mean_of_their_losses(
     assert together == pytest.approx(np.mean(apart), abs=1e-3)
 
 
-def test_easy_negatives_come_from_other_queries_lists(experiment: Experiment, settings: RerankerSettings) -> None:
-    learning = learner(replace(settings, easy_steps=1), experiment)
-    own = set(learning.lists.papers[0].tolist())
-    _, easy = learning.drawn(0, np.random.default_rng(0), easy=True)
-    _, hard = learning.drawn(0, np.random.default_rng(0), easy=False)
-    assert easy[0] == hard[0] == learning.lists.gold[0]
-    assert len(easy) > 1, "the other lists hold other papers"
-    assert not own & set(easy[1:].tolist())
-    assert set(hard[1:].tolist()) <= own
+def test_negatives_come_from_the_querys_own_list(experiment: Experiment, settings: RerankerSettings) -> None:
+    learning = learner(settings, experiment)
+    query, drawn = learning.drawn(0, np.random.default_rng(0))
+    assert query == learning.lists.queries[0]
+    assert drawn[0] == learning.lists.gold[0]
+    assert len(set(drawn.tolist())) == settings.negatives + 1
+    assert set(drawn[1:].tolist()) <= set(learning.lists.papers[0].tolist())
 
 
 def test_weight_decay_stays_apart_from_the_gradients(experiment: Experiment, settings: RerankerSettings) -> None:

@@ -46,9 +46,6 @@ class RerankerSettings:
     negatives: int = 62
     queries: int = 1
     """Queries of one step; the loss is the mean over them."""
-    easy_steps: int = 0
-    """The first so many steps draw their negatives from other queries' lists; the model learns to match topics first.
-    The paper does not do so; short trainings need it."""
     margin: float = 0.1
     rate: float = 1e-5
     decay: float = 1e-2
@@ -163,20 +160,20 @@ class RerankerLearner:
         torch.manual_seed(self._settings.seed * 1_000_003 + number)
         rng = np.random.default_rng((self._settings.seed, 1, number))
         rows = rng.integers(len(self.lists), size=self._settings.queries)
-        return self._optimisers.step(self.loss(rows, rng, easy=number < self._settings.easy_steps))
+        return self._optimisers.step(self.loss(rows, rng))
 
-    def loss(self, rows: Rows, rng: np.random.Generator, *, easy: bool = False) -> Tensor:
+    def loss(self, rows: Rows, rng: np.random.Generator) -> Tensor:
         """The mean hinge of the negatives of each query, and its mean over the queries."""
-        pairs = [self.drawn(int(row), rng, easy=easy) for row in rows]
+        pairs = [self.drawn(int(row), rng) for row in rows]
         self.model.train()
         scores: Tensor = self.model(*self._pairs.of(*pairs))
         each = torch.split(scores, [len(papers) for _, papers in pairs])
         return torch.stack([torch.relu(own[1:] - own[0] + self._settings.margin).mean() for own in each]).mean()
 
-    def drawn(self, row: int, rng: np.random.Generator, *, easy: bool) -> tuple[int, Rows]:
+    def drawn(self, row: int, rng: np.random.Generator) -> tuple[int, Rows]:
         """A query with its cited paper and negatives, the cited paper first."""
         query = int(self.lists.queries[row])
-        sampling = NegativeSampling(count=self._settings.negatives, easy_share=float(easy))
+        sampling = NegativeSampling(count=self._settings.negatives)
         negatives = sampling.draw(self.lists, row, rng, self._answers(query).astype(np.int32))
         return query, np.concatenate([self.lists.gold[row : row + 1], negatives]).astype(np.int64)
 
