@@ -97,6 +97,23 @@ async def test_wrong_requests_are_named(opened: Callable[[], FeedbackLog]) -> No
         await log.record(event("p001", context="x" * (1 << 20)))
 
 
+async def test_records_that_are_no_feedback_are_left_out(
+    settings: IngestionSettings, opened: Callable[[], FeedbackLog]
+) -> None:
+    log = opened()
+    ids = [(await log.record(event("p001"))).event_id]
+    await log.stop()
+    foreign = open_feedback_log(settings)
+    await foreign.start()
+    for value in (b"\xff of another program", b""):
+        await foreign.append("someone", value, {})
+    await foreign.stop()
+    again = opened()
+    ids.append((await again.record(event("p002"))).event_id)
+    for page_size in (1, 2, 0):
+        assert sorted(each.event_id for each in await listed(again, page_size)) == sorted(ids)
+
+
 @pytest.mark.parametrize("settings", ["kafka"], indirect=True)
 async def test_a_missing_topic_says_what_makes_it(settings: IngestionSettings) -> None:
     kafka = settings.log.kafka.model_copy(update={"feedback_topic": "nobody-made-this"})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+
+from google.protobuf.message import DecodeError
 
 from citewell.ingestion.logs.event_log import EventLog, PartitionState, Record
 from citewell.ingestion.publishing import event_id_of
@@ -12,6 +14,7 @@ from citewell.ingestion.tokens import decode_token, encode_token
 from citewell.ingestion.v1 import ingestion_pb2
 from citewell.runtime.deadlines import in_time
 from citewell.runtime.errors import FailedPrecondition, InvalidField
+from citewell.runtime.telemetry import logger
 from citewell.scholarly.positions import LogPosition
 from citewell.types.v1 import feedback_pb2
 
@@ -64,7 +67,7 @@ class FeedbackLog:
                     return response
                 most = wanted - len(response.feedback)
                 records = await in_time(log.read(state.partition, first, state.end_offset, most), "read")
-                response.feedback.extend(map(_parsed, records))
+                response.feedback.extend(_parsed(records))
                 first = records[-1].position.offset + 1 if records else state.end_offset
         return response
 
@@ -100,5 +103,18 @@ def _start(log: EventLog, states: list[PartitionState], token: str) -> LogPositi
     return position
 
 
-def _parsed(record: Record) -> feedback_pb2.Feedback:
-    return feedback_pb2.Feedback.FromString(record.value)
+def _parsed(records: Sequence[Record]) -> list[feedback_pb2.Feedback]:
+    """The feedback in these records. Records of other programs are left out with a warning."""
+    found, foreign = [], []
+    for record in records:
+        try:
+            feedback = feedback_pb2.Feedback.FromString(record.value)
+        except DecodeError:
+            feedback = feedback_pb2.Feedback()
+        if feedback.shown:
+            found.append(feedback)
+        else:  # `record` appends none without shown papers
+            foreign.append(str(record.position))
+    if foreign:
+        logger.warning("records that are no feedback were left out", records=len(foreign), first=foreign[0])
+    return found
