@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from citewell.profiler.ledger.statistics import NO_STATISTICS, Frequencies, Statistics
 from citewell.profiler.lexical import (
     CHOSEN_BAG,
+    CHOSEN_TERMS,
     NO_COUNTS,
     BagRules,
     Counts,
@@ -23,6 +24,7 @@ from citewell.profiler.lexical import (
     bag,
     count_text,
     grouped,
+    query_parts,
     query_terms,
 )
 from citewell.profiler.query_words import WordWeights, weigh_words
@@ -63,6 +65,15 @@ def test_counts_are_grouped_without_groups_that_cancel_out(rows: list[tuple[int,
     assert {group: as_dict(counts) for group, counts in found.items()} == {
         group: counts for group, counts in without_zeros.items() if counts
     }
+
+
+@pytest.mark.parametrize("word", ["targetcit", "Targetcit", "TARGETCITS"])
+def test_a_word_like_the_marker_is_neither_the_marker_nor_a_term(word: str) -> None:
+    text = f"{word} grammar parser TARGETCIT"
+    nearest = {term: weights[0] for term, weights in query_parts(text, "").items()}
+    for found in (query_terms(text, "", "", CHOSEN_TERMS), nearest):
+        assert set(found) == {term_id("grammar"), term_id("parser")}
+        assert found[term_id("parser")] > found[term_id("grammar")]
 
 
 def test_a_bag_weighs_fields_and_its_length_counts_what_is_cut_off() -> None:

@@ -57,6 +57,7 @@ def test_where_a_word_stands() -> None:
     bert = features_of("bert")
     assert (bert["clause"], bert["citations"], bert["sentence"]) == (0, 1, 1)
     assert [features_of(word)["sentence"] for word in ("road", "after", "all")] == [0, 0, 0]
+    assert features_of("net", f"targetcit {CONTEXT}", "") == near  # a word that is like the marker in lower case
 
 
 def test_how_a_word_is_written() -> None:

@@ -15,10 +15,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from citewell.scholarly.contexts import TARGET
 from citewell.scholarly.lexical import Terms
 from citewell.scholarly.second_phase import PARTS
-from citewell.scholarly.words import LEXICON, count_terms, term_id, words
+from citewell.scholarly.words import LEXICON, count_terms, is_term, marker_place, term_id, words
 
 Ids = NDArray[np.uint32]
 
@@ -182,9 +181,9 @@ def query_terms(context: str, title: str, abstract: str, weights: TermWeights) -
     found: dict[int, float] = defaultdict(float)
     text = words(context)
     if text:
-        target = text.index(TARGET.lower())
+        target = marker_place(context)
         for at, word in enumerate(text):
-            if at != target:
+            if is_term(word):
                 nearness = math.exp(-abs(at - target) / weights.reach)
                 found[term_id(word)] += weights.floor + (1 - weights.floor) * nearness
     for part, weight in ((title, weights.title), (abstract, weights.abstract)):
@@ -202,9 +201,9 @@ def query_parts(context: str, title: str) -> dict[int, NDArray[np.float64]]:
     found: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(len(PARTS)))
     text = words(context)
     if text:
-        target = text.index(TARGET.lower())
+        target = marker_place(context)
         for at, word in enumerate(text):
-            if at != target:
+            if is_term(word):
                 distance = abs(at - target)
                 found[term_id(word)] += [*(math.exp(-distance / reach) for reach in _REACHES), 1.0, 0.0]
     for term, count in count_terms(title).items():

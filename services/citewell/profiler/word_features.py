@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citewell.scholarly.contexts import OTHER
-from citewell.scholarly.words import Word, located_words, term_id
+from citewell.scholarly.words import Word, located_words, marker_place, term_id
 
 FEATURES = {
     "weight": "the logarithm of the weight that `TermWeights` gives it",
@@ -79,14 +79,14 @@ def word_features(context: str, title: str, weights: Mapping[int, float]) -> NDA
 def _of_context(context: str) -> dict[int, _Seen]:
     """The words of a context by term."""
     found = located_words(context)
-    target = next(at for at, word in enumerate(found) if word.is_target)
+    target = marker_place(context)
     marker = found[target].offset
     sentences = [match.end() for match in _SENTENCE_END.finditer(context)]
     clauses = [match.start() for match in _CLAUSE_END.finditer(context)]
     citations = [match.start() for match in _OTHER.finditer(context)]
     seen: dict[int, _Seen] = {}
     for at, word in enumerate(found):
-        if at == target:
+        if word.is_target:
             continue
         term, distance = term_id(word.normal), abs(at - target)
         known = seen.get(term)

@@ -21,6 +21,7 @@ _FUNCTION_WORDS = """
 """
 _LEFT_OUT = frozenset({*_FUNCTION_WORDS.split(), OTHER.lower()})
 _TARGET = TARGET.lower()
+_MARKER = re.compile(rf"\b{TARGET}\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,19 @@ def located_words(text: str) -> list[Word]:
             first, last = place[match.start()], place[match.end() - 1]
             located.append(Word(normal, first, last + 1 - first))
     return located
+
+
+def marker_place(text: str) -> int:
+    """Which of `words(text)` is the marker of the missing citation. Other words may be equal to it in lower case."""
+    marker = _MARKER.search(text)
+    if marker is None:
+        raise ValueError(f"the text has no {TARGET}")
+    return len(words(text[: marker.start()]))
+
+
+def is_term(word: str) -> bool:
+    """Whether a normalised word counts as a term: the marker does not, nor a word that is equal to it in lower case."""
+    return word != _TARGET
 
 
 def term_id(word: str) -> int:
