@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citewell.lab.dataset import Dataset
 from citewell.lab.vectors import TextVectors
@@ -106,3 +107,13 @@ def vectors_of(data: Dataset) -> TextVectors:
     pairs = zip(data.papers.titles, data.papers.abstracts, strict=True)
     papers = word_vectors([f"{title} {abstract}" for title, abstract in pairs])
     return TextVectors(papers, word_vectors(list(data.contexts.texts)), "bag of words")
+
+
+class FixedDraws:
+    """In place of a random generator: draws the first hard negatives, and always these papers as the random ones."""
+
+    def __init__(self, *papers: int) -> None:
+        self._papers = np.array(papers, np.int64)
+
+    def integers(self, low: int, high: int, size: int | tuple[int, int]) -> NDArray[np.int64]:
+        return self._papers if isinstance(size, int) else np.zeros(size, np.int64)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
+
+import torch
 
 from citewell.lab import chosen
 from citewell.lab.dataset import read_dataset
@@ -16,12 +19,12 @@ from citewell.lab.experiment import Experiment
 from citewell.lab.hybrid_examples import make_examples
 from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.protocol import Mode, make_task
-from citewell.lab.query_map import MapSettings, learn
+from citewell.lab.query_map import MapSettings, batch_loss, learn
 from citewell.lab.retrieval import IdOrder
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.profiles import normalised
 from citewell.profiler.query_map import QueryMap
-from tests.lab_sets import invented, write_lines
+from tests.lab_sets import FixedDraws, invented, write_lines
 
 SIZE = 8
 SETTINGS = MapSettings(
@@ -72,6 +75,21 @@ def test_examples_hold_the_scores_of_hybrid_and_no_right_answer(experiment: Expe
     inside = made.candidates >= 0
     for row, there in zip(total, inside, strict=True):  # the lists were ordered by HYBRID's score
         assert (np.diff(row[there]) <= 1e-5).all()
+
+
+def test_the_paper_that_a_query_cites_is_no_negative_of_it(experiment: Experiment) -> None:
+    made = make_examples(experiment.of_split("train"), SETTINGS.queries, SETTINGS.depth, SETTINGS.seed, lambda *_: None)
+    maps = [torch.nn.Parameter(torch.eye(SIZE)) for _ in range(2)]
+    cited = int(made.cited_papers[3])
+
+    def loss(*drawn: int) -> float:
+        draws: Any = FixedDraws(*drawn)
+        return float(batch_loss(maps, made, np.array([3]), SETTINGS, draws).detach())
+
+    other = (cited + 1) % made.papers
+    assert loss(cited) == pytest.approx(loss())
+    assert loss(cited, other) == pytest.approx(loss(other))
+    assert loss(other) > loss()
 
 
 def test_hybrid_applies_the_map_and_the_profiler_does_not(experiment: Experiment) -> None:

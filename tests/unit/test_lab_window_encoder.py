@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 import torch
 
 from citewell.lab.dataset import read_dataset
+from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.protocol import Mode, make_task
@@ -23,7 +24,7 @@ from citewell.lab.window_encoder import WindowLearner, WindowSettings, cosine_mr
 from citewell.profiler.encoder import load_encoder
 from citewell.profiler.profiles import normalised
 from citewell.profiler.window_encoder import load_window_encoder
-from tests.lab_sets import invented, write_lines
+from tests.lab_sets import FixedDraws, invented, write_lines
 from tests.tiny_models import write_tiny_encoder
 
 SETTINGS = WindowSettings(
@@ -78,6 +79,22 @@ def test_the_loss_falls_and_a_stopped_run_ends_in_the_same_weights(
     start = torch.load(stopped.kept, weights_only=True)
     words = "embeddings.word_embeddings.weight"
     assert torch.equal(ends[0][words], start[words]), "the word embeddings stay as they are"
+
+
+def test_the_paper_that_a_query_cites_is_no_negative_of_it(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:
+    made = learner(experiment, enc1, tmp_path)
+    made.model.eval()
+    row = np.array([3])
+    cited = int(CandidateLists.load(tmp_path / "lists.npz").gold[3])
+
+    def loss(*drawn: int) -> float:
+        with torch.no_grad():
+            return float(made.loss(row, FixedDraws(*drawn)))  # type: ignore[arg-type]
+
+    other = (cited + 1) % len(experiment.data.papers)
+    assert loss(cited) == pytest.approx(loss())
+    assert loss(cited, other) == pytest.approx(loss(other))
+    assert loss(other) > loss()
 
 
 def test_training_goes_on_from_an_earlier_run(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:

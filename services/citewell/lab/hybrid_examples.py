@@ -39,6 +39,13 @@ class Examples:
     """The profiles of all papers, then those without one citing paper's citations."""
     papers: int
     """How many of the profiles are those of all papers."""
+    cited_papers: Ints
+    """The cited papers among all papers; `cited` are their profiles that leave out the query's own paper."""
+
+    def random_papers(self, rows: Ints, count: int, rng: np.random.Generator) -> tuple[Ints, NDArray[np.bool_]]:
+        """Random papers, and for each of these queries which of them it cites: those are no negatives of it."""
+        drawn: Ints = rng.integers(0, self.papers, count)
+        return drawn, self.cited_papers[rows][:, None] == drawn
 
     def __len__(self) -> int:
         return len(self.cited)
@@ -84,6 +91,7 @@ def make_examples(
         lexical,
         stacked,
         len(profiler.profiles),
+        lists.gold.astype(np.int64),
     )
 
 

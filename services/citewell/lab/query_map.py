@@ -113,8 +113,9 @@ def batch_loss(
     hard = torch.einsum("qd,qnd->qn", asked, torch.from_numpy(examples.profiles[np.maximum(papers, 0)]))
     hard = hard + chosen.LEXICAL * torch.from_numpy(examples.lexical[rows[:, None], columns])
     hard = hard.masked_fill(torch.from_numpy(papers < 0), -torch.inf)
-    drawn = torch.from_numpy(examples.profiles[rng.integers(0, examples.papers, settings.random)])
-    others = asked @ drawn.T + chosen.LEXICAL * settings.random_lexical
+    random, is_cited = examples.random_papers(rows, settings.random, rng)
+    others = asked @ torch.from_numpy(examples.profiles[random]).T + chosen.LEXICAL * settings.random_lexical
+    others = others.masked_fill(torch.from_numpy(is_cited), -torch.inf)
     own = (asked * torch.from_numpy(examples.profiles[examples.cited[rows]])).sum(1)
     own = own + chosen.LEXICAL * torch.from_numpy(examples.cited_lexical[rows])
     logits = torch.cat([own[:, None], hard, others], 1) / settings.temperature

@@ -156,13 +156,14 @@ class WindowLearner:
         columns = rng.integers(0, examples.candidates.shape[1], (len(rows), settings.hard))
         papers = examples.candidates[rows[:, None], columns]
         hard = torch.from_numpy(examples.profiles[np.maximum(papers, 0)])
-        drawn = torch.from_numpy(examples.profiles[rng.integers(0, examples.papers, settings.random)])
+        random, is_cited = examples.random_papers(rows, settings.random, rng)
+        drawn = torch.from_numpy(examples.profiles[random])
         cited = torch.from_numpy(examples.profiles[examples.cited[rows]])
         asked = self._asked(rows)
         cosines = (
             (asked * cited).sum(1)[:, None],
             torch.einsum("qd,qnd->qn", asked, hard).masked_fill(torch.from_numpy(papers < 0), -torch.inf),
-            asked @ drawn.T,
+            (asked @ drawn.T).masked_fill(torch.from_numpy(is_cited), -torch.inf),
         )
         lexical = (
             torch.from_numpy(examples.cited_lexical[rows])[:, None],
