@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import bm25s
 import numpy as np
 import pytest
 
+from citewell.index.second_phase_model import packaged_model
 from citewell.lab.dataset import Dataset, read_dataset
+from citewell.lab.experiment import Experiment
 from citewell.lab.knowledge import citations, profile_table
 from citewell.lab.lexical import LexicalProfile, Lexicon, PlainBm25
 from citewell.lab.protocol import Mode, make_task, training_task
 from citewell.lab.retrieval import DEPTH, IdOrder, search
 from citewell.lab.systems import Fusion, Popularity, Profiler, SeveralVectors, System
+from citewell.lab.systems_by_name import SYSTEMS
 from citewell.lab.vectors import TextVectors
 from citewell.profiler.lexical import Bm25, FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights, QueryWeights
@@ -194,3 +198,13 @@ def test_the_gold_rank_is_its_place_in_the_list(data: Dataset, vectors: TextVect
     ranking = search(_profiler(data, vectors, task.knowledge), data, task, DEPTH, IdOrder(data))
     for row, gold, rank in zip(ranking.papers, data.contexts.cited[task.queries], ranking.gold, strict=True):
         assert row[rank - 1] == gold
+
+
+def test_the_second_phase_is_no_system_where_there_is_none(data: Dataset, vectors: TextVectors) -> None:
+    task = make_task(data, "test", Mode.INDUCTIVE)
+    known = citations(data, task.knowledge)
+    none = Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data))
+    model = packaged_model()
+    with pytest.raises(ValueError, match='second phase is "none"'):
+        SYSTEMS["second-phase"](none)
+    assert SYSTEMS["second-phase"](replace(none, second_phase=model)).name == "second-phase"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
 
+from citewell.index.second_phase_model import packaged_model
 from citewell.lab.davinci.retrieve import training_data
 from citewell.lab.davinci.train import train
 from citewell.lab.experiment import Encoding
@@ -68,6 +69,7 @@ def test_a_kept_row_is_not_measured_again_unless_something_it_depends_on_changed
 
 
 def test_a_row_of_ours_depends_on_what_it_has_learned(bench: Bench) -> None:
+    bench = replace(bench, experiment=replace(bench.experiment, second_phase=packaged_model()))
     learned = replace(bench, experiment=replace(bench.experiment, term_weights=find_term_weights("packaged")))
     for name, changes in (("hybrid", True), ("lexical-profile", True), ("second-phase", True), ("profiler", False)):
         assert (learned.depends(name) != bench.depends(name)) is changes, name

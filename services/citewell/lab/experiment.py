@@ -84,7 +84,7 @@ class Experiment:
     window_encoder: WindowEncoder | None = None
     """Encodes the words around the marker for the second phase, as in the services."""
     second_phase: SecondPhaseModel | None = None
-    """Which model ranks HYBRID's best again in the system "second-phase"; None = the packaged one."""
+    """Which model ranks HYBRID's best again in the system "second-phase"; None = there is none, and no such system."""
     encoder: str = ""
     """`model_hash` of the encoder of `vectors`."""
 

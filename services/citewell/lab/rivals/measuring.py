@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from citewell.index.second_phase_model import packaged_model
 from citewell.lab import chosen
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.davinci.retrieve import candidate_lists
@@ -162,8 +161,8 @@ class Bench:
             found["term weights"] = experiment.term_weights.digest
         if name in ("hybrid", "second-phase") and experiment.query_map:
             found["query map"] = experiment.query_map.digest
-        if name == "second-phase":
-            found["second phase"] = (experiment.second_phase or packaged_model()).hash
+        if name == "second-phase" and experiment.second_phase:
+            found["second phase"] = experiment.second_phase.hash
             if experiment.window_encoder:
                 found["window encoder"] = experiment.window_encoder.hash
         return found
