@@ -34,8 +34,8 @@ class Word:
 
     @property
     def is_target(self) -> bool:
-        """Whether it is the marker of the missing citation."""
-        return self.normal == _TARGET
+        """Whether it is the marker of the missing citation, or a word that is equal to it in lower case."""
+        return not is_term(self.normal)
 
 
 def words(text: str) -> list[str]:
