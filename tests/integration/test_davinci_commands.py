@@ -160,7 +160,7 @@ def test_everything_is_retrained_by_one_command_which_goes_on_where_it_stopped(t
     order = configured_model(told["CITEWELL_INDEX__SECOND_PHASE"])
     assert order is not None
     assert [table.second_phase for table in calibration.tables] == [order.hash] * 2
-    assert [table.second_phase_weight for table in calibration.tables] == [0.5, 0.0]
+    assert [table.second_phase_weight for table in calibration.tables] == [0.75, 0.0]
     reranker = Path(told.get("CITEWELL_RERANKER__MODEL", PACKAGED_MODEL))
     assert calibration.tables[0].reranker == read_model_folder(reranker).hash
     assert read_model_folder(out / "reranker").description.budget.mentions == 8

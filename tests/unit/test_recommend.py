@@ -77,9 +77,9 @@ async def test_what_is_reranked_is_ordered_by_its_log_odds_and_the_second_phase_
         *(("retrieval", 7), ("second_phase", 2)),
         *(("rerank", 2), ("joined", 1)),
     ]
-    assert best.score == pytest.approx(math.log(0.8 / 0.2) + 0.5 * 7.0)
+    assert best.score == pytest.approx(math.log(0.8 / 0.2) + 0.75 * 7.0)
     assert [len(item.stages) for item in answer.items] == [4, 4, 4, 4, 2, 2]
-    assert answer.snapshot.second_phase_weight == 0.5
+    assert answer.snapshot.second_phase_weight == 0.75
 
 
 async def test_without_weight_or_second_phase_the_reranker_alone_orders_what_it_read() -> None:

@@ -57,7 +57,7 @@ class Limits:
     breaker_failures: int = 3
     breaker_rest_seconds: float = 2.0
     prior_decay: float = 0.95
-    second_phase_weight: float = 0.5
+    second_phase_weight: float = 0.75
     """w of `joined_scores`."""
 
 

@@ -39,7 +39,7 @@ class RecommenderSettings(ServiceSettings):
     """How long it is not called. Then one request tries again."""
     prior_decay: float = Field(0.95, gt=0, lt=1)
     """λ of eq. 6, for answers that are not reranked."""
-    second_phase_weight: float = Field(0.5, ge=0, allow_inf_nan=False)
+    second_phase_weight: float = Field(0.75, ge=0, allow_inf_nan=False)
     """w: log-odds of the reranker's score plus w times the second phase's score rank what the reranker read; 0 = its
     score alone."""
     feedback: Literal["off", "choices", "text"] = "off"
