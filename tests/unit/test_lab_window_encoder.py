@@ -116,7 +116,7 @@ def test_what_is_exported_is_what_was_trained(experiment: Experiment, enc1: Path
     made = learner(experiment, enc1, tmp_path)
     for number in range(5):
         made.step(number)
-    export_window_encoder(made.weights(), str(enc1), "enc1", 16, made.contexts, tmp_path / "out")
+    export_window_encoder(made.weights(), str(enc1), "enc1", 16, made.teaching, tmp_path / "out")
     window = load_window_encoder(str(tmp_path / "out"), "enc1")
     assert window is not None
     text = experiment.data.contexts.texts[int(experiment.task.queries[0])]
@@ -133,15 +133,32 @@ def test_what_reads_its_vectors_learns_from_other_contexts(experiment: Experimen
     train_split = experiment.of_split("train")
     assert np.array_equal(train_split.to_learn_from, train_split.task.queries)
     made = learner(experiment, enc1, tmp_path)
-    export_window_encoder(made.weights(), str(enc1), "enc1", 16, made.contexts, tmp_path / "out")
+    export_window_encoder(made.weights(), str(enc1), "enc1", 16, made.teaching, tmp_path / "out")
     window = load_window_encoder(str(tmp_path / "out"), "enc1")
     rest = replace(train_split, window_encoder=window).to_learn_from
     texts = experiment.data.contexts.texts
     assert len(rest) >= len(train_split.task.queries) / 8
-    assert len(rest) + len(made.contexts) == len(train_split.task.queries)
-    assert not set(made.contexts) & {texts[int(row)] for row in rest}
+    assert len(rest) + len(made.teaching) == len(train_split.task.queries)
+    assert not set(made.teaching) & {texts[int(row)] for row in rest}
     validation = replace(experiment, window_encoder=window).to_learn_from
     assert np.array_equal(validation, experiment.task.queries), "of other splits nothing is left out"
+
+
+def test_contexts_that_an_earlier_run_may_have_learned_from_count_too(
+    experiment: Experiment, enc1: Path, tmp_path: Path
+) -> None:
+    run = TrainingRun(tmp_path / "first")
+    run.begin("{}")
+    train(learner(experiment, enc1, tmp_path), run, Budget(float("inf"), 1), lambda _: None)
+    windows = load_encoder(str(enc1), max_tokens=16)
+    few = replace(SETTINGS, queries=20, start_from=str(run.path))
+    second = WindowLearner(few, experiment, windows, enc1, lambda *_: None, tmp_path / "few.npz")
+    export_window_encoder(second.weights(), str(enc1), "enc1", 16, second.teaching, tmp_path / "out")
+    rest = replace(
+        experiment.of_split("train"), window_encoder=load_window_encoder(str(tmp_path / "out"), "enc1")
+    ).to_learn_from
+    texts = experiment.data.contexts.texts
+    assert not set(learner(experiment, enc1, tmp_path).teaching) & {texts[int(row)] for row in rest}
 
 
 def test_another_corpus_is_learned_from_whole(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class WindowSettings:
     """How a window encoder is trained."""
 
     queries: int = 30_000
-    """The most contexts of the train split that are used, before every fourth is left out."""
+    """The most train contexts that are learned from."""
     depth: int = 50
     """How many of HYBRID's first candidates negatives are drawn from."""
     hard: int = 24
@@ -110,13 +110,14 @@ class WindowLearner:
         train = experiment.of_split("train")
         # By the text, so that the works of one bracket stay together.
         texts = [train.data.contexts.texts[int(query)] for query in train.task.queries]
-        teaching = train.task.queries[checksums(texts) % _LEFT != 0]
+        teaches = checksums(texts) % _LEFT != 0
+        self.teaching = [text for text, one in zip(texts, teaches, strict=True) if one]
+        """The contexts that may teach: also those that only an earlier run learned from, which this one starts from."""
+        teaching = train.task.queries[teaches]
         asked = replace(train, query_map=None, task=replace(train.task, queries=teaching))
         self._examples = make_examples(asked, settings.queries, settings.depth, settings.seed, on_progress, lists_file)
         rows = CandidateLists.load(lists_file).queries
-        self.contexts = [train.data.contexts.texts[int(row)] for row in rows]
-        """The contexts that teach."""
-        self._tokens = encoder.tokenize(self.contexts)
+        self._tokens = encoder.tokenize([train.data.contexts.texts[int(row)] for row in rows])
         self._lengths = np.array([len(each) for each in self._tokens])
         if len(rows) < settings.batch:
             raise ValueError(f"a batch needs {settings.batch} train contexts, there are {len(rows)}")

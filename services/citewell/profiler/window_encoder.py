@@ -27,7 +27,7 @@ PACKAGED_FOLDER = Path(__file__).parent / "window_model"
 DESCRIPTION = "window.json"
 """The file that says for which encoder a window encoder was made, and how long its windows are."""
 LEARNED = "learned_contexts.npy"
-"""The checksums of the contexts that the encoder learned from (`checksums`), sorted."""
+"""The checksums of the contexts that may have taught the encoder (`checksums`), sorted."""
 TOKENS = 64
 """Tokens of a window, the special ones included."""
 

@@ -91,7 +91,7 @@ def window_encoder(
 
         train(learner, run, Budget(float("inf"), settings.steps), on_step)
         made_for = encoding.load()[1].model_hash
-        export_window_encoder(run.weights(), encoding.encoder, made_for, TOKENS, learner.contexts, out)
+        export_window_encoder(run.weights(), encoding.encoder, made_for, TOKENS, learner.teaching, out)
         asked = sampled(experiment.task.queries, settings.validation_queries, settings.seed)
         found = {
             name: cosine_mrr(replace(experiment, window_encoder=load_window_encoder(setting, made_for)), asked)
