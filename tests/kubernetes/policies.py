@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from citewell.ingestion.feedback import FEEDBACK_GROUP
+from citewell.ingestion.logs.kafka.topics import wanted_topics
 from citewell.ingestion.settings import IngestionSettings
 from citewell.runtime.settings import ServiceSettings, UnknownSetting, read_settings
 from tests.kubernetes.builds import Object
@@ -341,6 +343,35 @@ def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
     )
 
 
+def kafka_users_may_do_their_work(objects: list[Object]) -> Iterator[str]:
+    """`citewell topics apply` makes every topic, ingestion writes and reads them, and asks for its groups' offsets."""
+    settings = IngestionSettings().log
+    topics = [topic.name for topic in wanted_topics(settings.kafka, 1, 1)]
+    needed = {
+        "topics": [("topic", name, {"Create", "AlterConfigs", "DescribeConfigs"}) for name in topics],
+        "ingestion": [
+            *(("topic", name, {"Read", "Write", "Describe"}) for name in topics),
+            ("group", settings.group, {"Read", "Describe"}),
+            ("group", FEEDBACK_GROUP, {"Describe"}),
+        ],
+    }
+    for each in objects:
+        if each["kind"] != "KafkaUser":
+            continue
+        rights = each["spec"]["authorization"]["acls"]
+        user = each["metadata"]["name"].rpartition("citewell-")[2]  # the name may begin with an overlay's prefix
+        for kind, name, operations in needed[user]:
+            given = {right for acl in rights if _covers(acl["resource"], kind, name) for right in acl["operations"]}
+            if missing := sorted(operations - given):
+                yield f"{name_of(each)} lacks {', '.join(missing)} on the {kind} {name}"
+
+
+def _covers(resource: Object, kind: str, name: str) -> bool:
+    if resource["type"] != kind:
+        return False
+    return name.startswith(resource["name"]) if resource["patternType"] == "prefix" else name == resource["name"]
+
+
 RULES: tuple[Rule, ...] = (
     settings_are_known,
     settings_belong_to_the_service,
@@ -359,6 +390,7 @@ RULES: tuple[Rule, ...] = (
     files_are_mounted,
     addresses_are_no_literals,
     everything_is_denied_by_default,
+    kafka_users_may_do_their_work,
 )
 
 

@@ -136,6 +136,9 @@ BREAKERS: dict[str, Callable[[list[Object]], Any]] = {
     "everything_is_denied_by_default": lambda it: first(it, "NetworkPolicy", "recommender")["spec"]["ingress"][0].pop(
         "from"
     ),
+    "kafka_users_may_do_their_work": lambda it: first(it, "KafkaUser", "citewell-ingestion")["spec"]["authorization"][
+        "acls"
+    ].pop(0),
 }
 
 
