@@ -19,6 +19,7 @@ from citewell.profiler.ledger.views import PointForm
 from citewell.scholarly.contexts import MaskedContext
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 from citewell.scholarly.publications import Publication
+from citewell.types.v1 import publication_pb2
 from tests.ledger_suite import WEIGHTS, World
 from tests.ledger_world import HashEncoder, shown_papers, stored_said, stored_sums
 
@@ -146,6 +147,8 @@ def test_a_paper_cited_more_often_than_fits_in_memory_at_once_is_added_up_all_th
         ({"published": "yesterday"}, "yesterday"),
         ({"id": ""}, "paper_id"),
         ({"id": None}, "paper_id"),
+        ({"contexts": [{"cited_id": "p1", "text": None, "group_size": 1}]}, "masked_contexts[0]"),
+        ({"contexts": [{"cited_id": None, "text": "as TARGETCIT says", "group_size": None}]}, "masked_contexts[0]"),
         ({"repeat": 2, "title": "Another"}, "id 'p3' is given by more than one row; this one, with title 'Another'"),
     ],
 )
@@ -153,6 +156,13 @@ def test_a_paper_that_cannot_be_used_is_told_with_its_reason(changed: Row, told:
     row = tell({**_inputs()[3], **changed})
     assert told in row["reject"]
     assert row.keys() == {"id", "reject"}
+
+
+def test_an_author_without_a_name_is_left_out() -> None:
+    row = tell({**_inputs()[3], "authors": ["Ada Brook", None, ""]})
+    assert row["reject"] == ""
+    publication = publication_pb2.Publication.FromString(row["publication"])
+    assert list(publication.authors) == ["Ada Brook"]
 
 
 def test_supplied_vectors_are_rounded_as_the_encoder_s() -> None:

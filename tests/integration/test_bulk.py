@@ -206,6 +206,28 @@ def test_what_was_left_out_is_told(built: Path, publications: list[Publication])
         assert f"is given by more than one row; this one, with title {title!r}, is not used" in reject["reject"]
 
 
+def test_numbers_as_ids_and_years_are_read_and_null_contexts_are_told(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    tables = {
+        "papers": {"id": [1, 2, 3], "title": ["A", "B", "C"], "year": [2000.0, None, float("nan")]},
+        "contexts": {"citing_id": [1, 3], "cited_id": [2, 1], "text": ["as TARGETCIT says", None]},
+        "citations": {"citing_id": [2], "cited_id": [1]},
+    }
+    for name, columns in tables.items():
+        (source / name).mkdir(parents=True)
+        pq.write_table(pa.table(columns), source / name / "part.parquet")
+    spark = session(Resources("local[1]", partitions=2, driver_memory="1g", batch=64, settings=QUICK))
+    try:
+        manifest = build(spark, source, tmp_path / "out", Embedding("hash", maker="tests.bulk_encoder:make"))
+    finally:
+        spark.stop()
+    assert (manifest.papers, manifest.citations, manifest.rejected) == (2, 2, 1)
+    [reject] = told_rejects(tmp_path / "out")
+    assert reject["id"] == "3"
+    edges = pq.read_table(tmp_path / "out" / "edges").to_pylist()
+    assert {(each["citing"], each["cited"], each["year"]) for each in edges} == {("1", "2", 2000), ("2", "1", 0)}
+
+
 def test_a_load_killed_half_way_is_repeated(built: Path, tmp_path: Path, incremental: World) -> None:
     database = Database(f"sqlite:///{tmp_path}/ledger.db")
     written: list[str] = []

@@ -29,6 +29,7 @@ from citewell.bulk.embedding import Embedding, encoder_of
 from citewell.bulk.manifest import Manifest
 from citewell.bulk.summing import summed
 from citewell.bulk.telling import encoded, tell, with_vectors
+from citewell.scholarly.dates import LAST_YEAR
 
 TOLD = pa.schema(
     [
@@ -182,22 +183,33 @@ def _papers(spark: SparkSession, source: Path) -> DataFrame:
         if name not in papers.columns:
             papers = papers.withColumn(name, sql.lit(None).cast(kind))
     if "published" not in papers.columns:
-        papers = papers.withColumn("published", sql.col("year").cast("string"))
-    papers = papers.select("id", "title", "abstract", "venue", "authors", sql.col("published").cast("string"))
+        # A column of whole numbers of which some are missing is often stored as floats.
+        year = sql.col("year")
+        if _is_float(papers, "year"):
+            year = sql.when(year.between(0, LAST_YEAR), year.cast("long"))
+        papers = papers.withColumn("published", year.cast("string"))
+    texts = [sql.col(name).cast("string") for name in ("id", "title", "abstract", "venue", "published")]
+    papers = papers.select(*texts, sql.col("authors").cast("array<string>"))
     papers = papers.withColumn("repeat", sql.row_number().over(_rows_of_an_id()))
     if (source / "contexts").exists():
         contexts = spark.read.parquet(str(source / "contexts"))
         group = sql.col("group") if "group" in contexts.columns else sql.lit(0)
-        said = sql.struct("cited_id", "text", group.cast("int").alias("group_size"))
-        grouped = contexts.groupBy(sql.col("citing_id").alias("id")).agg(
+        told = [sql.col(name).cast("string").alias(name) for name in ("cited_id", "text")]
+        said = sql.struct(*told, group.cast("int").alias("group_size"))
+        grouped = contexts.groupBy(sql.col("citing_id").cast("string").alias("id")).agg(
             sql.sort_array(sql.collect_list(said)).alias("contexts")
         )
         papers = papers.join(grouped, "id", "left")
     if (source / "citations").exists():
         citations = spark.read.parquet(str(source / "citations"))
-        bare = citations.groupBy(sql.col("citing_id").alias("id")).agg(sql.collect_set("cited_id").alias("citations"))
+        cited = sql.collect_set(sql.col("cited_id").cast("string")).alias("citations")
+        bare = citations.groupBy(sql.col("citing_id").cast("string").alias("id")).agg(cited)
         papers = papers.join(bare, "id", "left")
     return papers
+
+
+def _is_float(rows: DataFrame, name: str) -> bool:
+    return rows.schema[name].dataType.typeName() in ("float", "double")
 
 
 def _rows_of_an_id() -> WindowSpec:

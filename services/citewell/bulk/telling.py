@@ -65,12 +65,12 @@ def _publication(paper: Mapping[str, Any]) -> Publication:
         revision=1,
         title=paper["title"] or "",
         abstract=paper.get("abstract") or "",
-        authors=tuple(paper.get("authors") or ()),
+        authors=tuple(name for name in paper.get("authors") or () if name),
         venue=paper.get("venue") or "",
         published=PartialDate.parse(published) if published else UNKNOWN_DATE,
         reference_ids=tuple(sorted(set(paper.get("citations") or ()))),
         masked_contexts=tuple(
-            MaskedContext(each["text"], each["cited_id"], each.get("group_size") or 0)
+            MaskedContext(each["text"] or "", each["cited_id"], each.get("group_size") or 0)
             for each in paper.get("contexts") or ()
         ),
     )
