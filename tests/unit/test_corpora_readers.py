@@ -67,6 +67,33 @@ def test_unusable_lines_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
         assert reason in reject.reason
 
 
+HALVES = '"the \\ud835 half, \\uD83D\\uDE00 whole"'
+MENDED = "the \ufffd half, \U0001f600 whole"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_half_a_character_is_replaced_and_nothing_is_lost(tmp_path: Path, keyed: bool) -> None:
+    if keyed:
+        (tmp_path / "papers.json").write_text(f'{{"a": {{"title": {HALVES}, "abstract": {HALVES}}}}}')
+    else:
+        raw = HALVES.encode().replace(b"\\ud835", b"\xed\xa0\xb5")  # written by a program that does not know UTF-8
+        (tmp_path / "papers.jsonl").write_bytes(b'{"id": "a", "title": %s, "abstract": %s}' % (raw, HALVES.encode()))
+    [paper] = read_papers(tmp_path, pytest.fail)
+    assert (paper.id, paper.title, paper.abstract) == ("a", MENDED, MENDED)
+
+
+def test_numbers_that_no_event_can_hold_are_left_out(tmp_path: Path) -> None:
+    papers = [{"id": "a", "title": "t", "revision": 2**63}, {"id": "b", "title": "t", "revision": 2**63 - 1}]
+    context = {"citing_id": "b", "cited_id": "c", "text": "see TARGETCIT"}
+    contexts = [{"id": "1", "group": 2**31, **context}, {"id": "2", "group": 2, **context}]
+    for name, records in (("papers", papers), ("contexts", contexts)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    rejects: list[Reject] = []
+    assert [paper.id for paper in read_papers(tmp_path, rejects.append)] == ["b"]
+    assert [context.id for context in read_contexts(tmp_path, rejects.append)] == ["2"]
+    assert [reject.file for reject in rejects] == ["papers.jsonl", "contexts.jsonl"]
+
+
 def test_a_context_needs_exactly_one_marker(tmp_path: Path) -> None:
     texts = {
         "none": "no marker",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ CREATE TABLE citations (citing TEXT NOT NULL, cited TEXT NOT NULL, contexts TEXT
 CREATE INDEX citations_by_citing ON citations (citing);
 {REJECTS}
 """
+_LONGEST_PATH = 200
+"""Bytes of a file's name with its folder, as part of a paper's id. In a longer one a hash stands for the folder."""
 _SEVERAL = ""
 """Instead of an id: several papers have this title, so it finds none."""
 
@@ -91,13 +94,14 @@ class JoinedCorpus(Staging):
                     on_read()
                     match part:
                         case Document():
-                            self._add(part, name, written=stamp[0])
+                            names = tuple(_with_folder(each, Path(name).parent) for each in part.names)
+                            self._add(replace(part, names=names), name, written=stamp[0])
                         case Abstract(paper, text):
                             db.execute("INSERT OR REPLACE INTO abstracts VALUES (?, ?)", (str(paper), text))
                         case Citation(citing, cited, contexts):
                             row = (str(citing), str(cited), json.dumps(contexts, ensure_ascii=False))
                             db.execute("INSERT INTO citations VALUES (?, ?, ?)", row)
-            except (OSError, EOFError) as error:  # a gzip file that is cut off
+            except (OSError, EOFError, zlib.error) as error:  # a gzip file that is cut off or damaged
                 self._reject(Reject(name, 0, f"cannot be read to its end: {error}"))
             db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (name, *stamp))
 
@@ -224,6 +228,16 @@ class JoinedCorpus(Staging):
 def state_name(folder: Path, form: Format) -> str:
     """The name of the state file of a folder: the same for every load of it in this format."""
     return hashlib.sha256(f"{form.name}\n{folder.resolve()}".encode()).hexdigest()[:16]
+
+
+def _with_folder(name: Name, folder: Path) -> Name:
+    """A file's name with the folder it lies in: "main.xml" may lie in every one. Other names stay as they are."""
+    if name.scheme != "file" or folder == Path():
+        return name
+    value = f"{folder.as_posix()}/{name.value}"
+    if len(value.encode()) > _LONGEST_PATH:
+        value = f"{hashlib.sha256(folder.as_posix().encode()).hexdigest()[:16]}/{name.value}"
+    return Name("file", value)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -23,11 +23,15 @@ from typing import IO, Any, cast
 
 from citewell.scholarly.contexts import OTHER, TARGET, count_targets
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+from citewell.scholarly.limits import MAX_REFERENCES, MAX_REVISION
 
 SPLITS = ("train", "validation", "test")
 _PUBLIC_SPLIT_FILES = {"train": ("train.json",), "validation": ("val.json", "validation.json"), "test": ("test.json",)}
 _GLUED = re.compile(rf"(?<=\w)(?=(?:{TARGET}|{OTHER}))|(?<={TARGET})(?=\w)|(?<={OTHER})(?=\w)")
 """Places where text extraction lost the space beside a marker. A marker must be a word of its own."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PERHAPS_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""An escaped half of a character, or one in raw bytes, in the text of a JSON value."""
 _DELIMITERS = (*" \t\r\n,:]}",)
 _CHUNK = 1 << 20
 _LARGEST_MEMBER = 1 << 26
@@ -127,7 +131,7 @@ def read_splits(folder: Path, on_reject: OnReject) -> Iterator[SplitRecord]:
 
 def _stated_splits(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
+        stated = parsed(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{path.name} is no JSON: {error}") from None
     for split in SPLITS:
@@ -179,11 +183,28 @@ def json_lines(path: Path, on_reject: OnReject) -> Iterator[tuple[int, Any]]:
                 if raw.isspace():
                     continue
                 try:
-                    yield line, json.loads(raw)
+                    yield line, parsed(raw)
                 except (ValueError, RecursionError) as reason:  # not JSON, not UTF-8, or nested too deeply
                     on_reject(Reject(path.name, line, f"not JSON: {reason}"))
     except (gzip.BadGzipFile, zlib.error, EOFError) as reason:
         on_reject(Reject(path.name, line + 1, f"not gzip: {reason}; the rest of the file was not read"))
+
+
+def parsed(raw: bytes) -> Any:
+    """The JSON value. A lone surrogate, which is no character and cannot be stored, becomes U+FFFD."""
+    value = json.loads(raw)
+    return _replaced(value) if _PERHAPS_SURROGATE.search(raw) else value
+
+
+def _replaced(value: Any) -> Any:
+    match value:
+        case str():
+            return _SURROGATE.sub("\ufffd", value)
+        case list():
+            return [_replaced(each) for each in value]
+        case dict():
+            return {_replaced(key): _replaced(each) for key, each in value.items()}
+    return value
 
 
 def _json_members(path: Path, on_reject: OnReject) -> Iterator[tuple[int, str | None, Any]]:
@@ -191,7 +212,7 @@ def _json_members(path: Path, on_reject: OnReject) -> Iterator[tuple[int, str | 
 
     Where the text stops being JSON there is no next member to be sure of: the rest of the file is one reject.
     """
-    with open_plain(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as stream:
+    with open_plain(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace") as stream:
         scanner = _Scanner(stream)
         try:
             yield from scanner.members()
@@ -267,8 +288,9 @@ class _Scanner:
             else:
                 # A number that the buffer cuts off decodes too. Only a delimiter after it proves that it is complete.
                 if self._ended or self._buffer[end : end + 1] in _DELIMITERS:
+                    raw = self._buffer[self._at : end].encode()
                     self._advance(end - self._at)
-                    return value
+                    return _replaced(value) if _PERHAPS_SURROGATE.search(raw) else value
             self._fill()
 
 
@@ -278,8 +300,8 @@ def _paper(key: str | None, member: Any, line: int) -> PaperRecord:
     if not title.strip():
         raise Malformed("a paper needs a title")
     revision = fields.get("revision", 1)
-    if not isinstance(revision, int) or revision < 1:
-        raise Malformed(f"revision must be a whole number of at least 1, got {revision!r}")
+    if not isinstance(revision, int) or not 1 <= revision <= MAX_REVISION:
+        raise Malformed(f"revision must be a whole number from 1 to {MAX_REVISION}, got {revision!r}")
     return PaperRecord(
         id=_identifier(key, fields),
         title=title,
@@ -298,8 +320,8 @@ def _context(key: str | None, member: Any, line: int) -> ContextRecord:
     if (markers := count_targets(text)) != 1:
         raise Malformed(f"a context needs exactly one {TARGET}, found {markers}")
     group = fields.get("group", 0)
-    if not isinstance(group, int) or group < 0:
-        raise Malformed(f"group must be a whole number, got {group!r}")
+    if not isinstance(group, int) or not 0 <= group <= MAX_REFERENCES:
+        raise Malformed(f"group must be a whole number from 0 to {MAX_REFERENCES}, got {group!r}")
     return ContextRecord(
         id=_identifier(key, fields),
         citing_id=_reference(fields, "citing_id"),

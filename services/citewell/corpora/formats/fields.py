@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import html
+import re
 from typing import Any
 
-from citewell.corpora.readers import Malformed
+from citewell.corpora.readers import Malformed, parsed
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
+
+_INLINE = re.compile(
+    r"</?(?:i|b|u|em|strong|sub|sup|sc|scp|tt|span|font|inline-formula|tex-math|(?:jats|mml):[\w-]+)"
+    r"""(?:\s+[\w:-]+=(?:"[^"]*"|'[^']*'))*\s*/?>""",
+    re.IGNORECASE,
+)
+_LINES = re.compile(r"</?(?:p|br|title|jats:(?:p|title|sec))\s*/?>", re.IGNORECASE)
+
+
+def without_markup(text: str) -> str:
+    """A title or an abstract without the HTML, JATS and MathML that publishers leave in it."""
+    return " ".join(html.unescape(_INLINE.sub("", _LINES.sub(" ", text))).split())
 
 
 def text(record: dict[str, Any], *names: str) -> str:
@@ -29,8 +42,8 @@ def entries(record: dict[str, Any], name: str) -> list[dict[str, Any]]:
     value = record.get(name)
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except ValueError:
+            value = parsed(value.encode())
+        except (ValueError, RecursionError):
             raise Malformed(f"{name} is no JSON") from None
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from citewell.corpora.formats.documents import Mark, Paragraph
 from citewell.scholarly.contexts import OTHER, TARGET, CitationMarker, Passage
 
-_BETWEEN = re.compile(r"[\s,;–-]*(?:and|&)?[\s,;–-]*")
+_BETWEEN = re.compile(r"[\s,;‐‑‒–-]*(?:and|&)?[\s,;‐‑‒–-]*")
 _NUMBERED = re.compile(r"\[\s*\d+(?:\s*[,;–-]\s*\d+)*\s*\]")
 _YEAR = r"(?:19|20)\d\d[a-z]?"
 _SURNAME = r"[A-Z][\w'’-]+"
@@ -27,10 +27,14 @@ def passage(paragraph: Paragraph, id_of: Callable[[str], str]) -> Passage | None
             continue
         text += paragraph.text[end : mark.start]
         ids = tuple(dict.fromkeys(found for key in mark.keys if (found := id_of(key))))
-        written = paragraph.text[mark.start : mark.end] if ids else OTHER
         if ids:
-            markers.append(CitationMarker(len(text), len(written), ids, groups[number]))
-        text, end = text + written, mark.end
+            markers.append(CitationMarker(len(text), mark.end - mark.start, ids, groups[number]))
+            text += paragraph.text[mark.start : mark.end]
+        else:  # a word of its own, also where it was printed as a raised number
+            before = " " if text[-1:].isalnum() else ""
+            after = " " if paragraph.text[mark.end : mark.end + 1].isalnum() else ""
+            text += before + OTHER + after
+        end = mark.end
     text += paragraph.text[end:]
     return Passage(text, tuple(markers), paragraph.section) if markers else None
 

@@ -26,7 +26,7 @@ def _document(record: Any, line: int) -> Document:
     names = identifiers.openalex(fields.required(record, "id"))
     if not names:
         raise Malformed(f"id is {record['id']!r}, which is no work of OpenAlex")
-    title = fields.text(record, "title", "display_name")
+    title = fields.without_markup(fields.text(record, "title", "display_name"))
     if not title:
         raise Malformed("title is missing")
     ids = fields.mapping(record, "ids")
@@ -69,7 +69,7 @@ def _abstract(places: dict[str, Any]) -> str:
         for place in found
         if isinstance(place, int)
     ]
-    return " ".join(word for _, word in sorted(words)[:_LONGEST])
+    return fields.without_markup(" ".join(word for _, word in sorted(words)[:_LONGEST]))
 
 
 FORMAT = Format("openalex", "OpenAlex works", ("*.jsonl", "*.jsonl.gz", "*.gz"), read)

@@ -48,7 +48,8 @@ def _document(record: Any, line: int) -> Document:
 
 def _authors(about: dict[str, Any]) -> Iterator[str]:
     """Names as "First Last"; metadata lists [last, first, suffix, …]."""
-    for parts in about.get("authors_parsed") or ():
+    listed = about.get("authors_parsed")
+    for parts in listed if isinstance(listed, list) else ():
         if isinstance(parts, list) and (written := [part.strip() for part in parts[:2] if isinstance(part, str)]):
             yield " ".join(part for part in reversed(written) if part)
 

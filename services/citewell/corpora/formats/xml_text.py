@@ -11,6 +11,11 @@ from citewell.corpora.readers import Malformed, open_plain
 
 MOST_BYTES = 64 << 20
 _DEEPEST = 200
+_LINES = """
+    ab break caption def disp-formula disp-quote div fig head item label list list-item p sec table-wrap td th title tr
+"""
+_BLOCKS = frozenset(_LINES.split())
+"""Elements that are printed on lines of their own, though there is often no white space between them in the file."""
 
 Keys = Callable[[ElementTree.Element], tuple[str, ...]]
 
@@ -25,7 +30,7 @@ def parse(path: Path) -> ElementTree.Element:
         raise Malformed("defines entities of its own, which are not expanded")
     try:
         root = ElementTree.fromstring(content)
-    except (ElementTree.ParseError, ValueError) as error:
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
         raise Malformed(f"not XML: {error}") from None
     _drop_namespaces(root)
     return root
@@ -47,7 +52,11 @@ def _drop_namespaces(root: ElementTree.Element) -> None:
 
 def words(element: ElementTree.Element | None) -> str:
     """All text of an element, with single blanks."""
-    return " ".join("".join(element.itertext()).split()) if element is not None else ""
+    return " ".join(_text(element).split()) if element is not None else ""
+
+
+def _text(element: ElementTree.Element) -> str:
+    return "".join(text for text, _ in _pieces(element, lambda _: ()))
 
 
 def marked(paragraph: ElementTree.Element, keys: Keys) -> tuple[str, tuple[Mark, ...]]:
@@ -68,12 +77,13 @@ def marked(paragraph: ElementTree.Element, keys: Keys) -> tuple[str, tuple[Mark,
 def _pieces(element: ElementTree.Element, keys: Keys) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield _blanks(element.text), ()
     for child in element:
-        cited = keys(child) if isinstance(child.tag, str) else ()
-        if cited:
-            yield _blanks("".join(child.itertext())), cited
-        elif isinstance(child.tag, str):  # neither a comment nor a processing instruction
+        edge = " " if child.tag in _BLOCKS else ""
+        yield edge, ()
+        if cited := keys(child):
+            yield _text(child), cited
+        else:
             yield from _pieces(child, keys)
-        yield _blanks(child.tail), ()
+        yield edge + _blanks(child.tail), ()
 
 
 def _blanks(text: str | None) -> str:
