@@ -99,6 +99,44 @@ async def test_a_citation_is_completed_explained_and_put_into_the_bibliography(
     assert _added(editor.edits[-1], tmp_path) == [(first.label, first.detail)]
 
 
+@pytest.mark.parametrize("running", ["embedded"], indirect=True)
+async def test_an_entry_that_is_not_saved_yet_is_added_once_and_for_its_own_draft(
+    running: Running, editor: LanguageClient, tmp_path: Path
+) -> None:
+    context = running.queries[0].query.context.replace("OTHERCIT", "others").replace("TARGETCIT", "\\cite{|}")
+    text = f"{context}\n\\bibliography{{refs}}\n"
+    uri, at = _open(editor, tmp_path / "draft.tex", text, "latex")
+    other, _ = _open(editor, tmp_path / "other.tex", text.replace("refs", "others"), "latex")
+    first, *_ = await _complete(editor, uri, at)
+    assert first.command is not None
+    run = lsp.ExecuteCommandParams(first.command.command, first.command.arguments)
+    await editor.workspace_execute_command_async(run)
+    assert next(item.label for item in await _complete(editor, uri, at)) == first.label
+    await editor.workspace_execute_command_async(run)
+    assert [_added(edit, tmp_path) for edit in editor.edits] == [[(first.label, first.detail)]]
+    # What was suggested in one draft says nothing about the same key in another.
+    of_other = lsp.ExecuteCommandParams(first.command.command, [other, first.label])
+    await editor.workspace_execute_command_async(of_other)
+    assert len(editor.edits) == 1
+
+
+@pytest.mark.parametrize("running", ["embedded"], indirect=True)
+async def test_a_title_in_the_making_and_a_draft_without_a_file_do_not_stop_completions(
+    running: Running, editor: LanguageClient, tmp_path: Path
+) -> None:
+    context = running.queries[0].query.context.replace("OTHERCIT", "others").replace("TARGETCIT", "\\cite{|}")
+    far = "More words stand below the title. " * 200
+    draft = f"\\title{{Half\n\\begin{{document}}\n{far}\n\n{context}\n\\end{{document}}\n"
+    assert await _complete(editor, *_open(editor, tmp_path / "half.tex", draft, "latex"))
+    for language in ("latex", "plaintext"):
+        uri = f"untitled:{language}"
+        text = context if language == "latex" else context.replace("\\cite{|}", "[@|]")
+        cursor = text.index("|")
+        item = lsp.TextDocumentItem(uri, language, 1, text.replace("|", ""))
+        editor.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        assert await _complete(editor, uri, lsp.Position(text.count("\n", 0, cursor), cursor))
+
+
 def _added(edit: Any, folder: Path) -> list[tuple[str, str]]:
     """The entries that an edit adds to refs.bib."""
     create, change = edit.document_changes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -118,3 +120,54 @@ def test_the_command_writes_a_draft_whose_places_are_cited(running: Running, tmp
     assert not again.places
     assert not again.problems
     assert again.bibliography.entries.keys() >= {"known"}
+
+
+def test_a_draft_is_cited_again_beside_whatever_lies_in_its_folder(running: Running, tmp_path: Path) -> None:
+    paper = tmp_path / "paper"
+    (paper / "folder.tex").mkdir(parents=True)
+    (paper / ".#draft.tex").symlink_to("user@host.1:1")  # Emacs's lock of a file that is edited
+    (paper / "other.tex").write_text("Another draft \\cite{lost}, with } an error.\n" + "% much text\n" * 200_000)
+    (paper / "refs.bib").write_text("@misc{known, title={A known thing}, year={2001}}\n")
+    draft = "\\documentclass{article}\n\\usepackage[latin1]{inputenc}\n\\title{Müller}\n\\begin{document}\n"
+    draft += "Für " + _sentence(running, 0).replace("TARGETCIT", "\\cite{?}")
+    draft += "\n\\bibliography{refs}\n\\end{document}\n"
+    (paper / "draft.tex").write_bytes(draft.encode("latin-1"))
+    arguments = ["--address", running.stack.addresses["recommender"], "--no-rerank", "--top-k", "1", "--apply"]
+
+    first = citewell("manuscript", str(paper / "draft.tex"), *arguments, str(paper / "first"))
+    assert first.returncode == 0, first.stderr
+    written = (paper / "first" / "draft.tex").read_bytes().decode("latin-1")
+    assert "\\title{Müller}" in written
+    assert sorted(path.name for path in (paper / "first").iterdir()) == ["citewell.bib", "draft.tex", "refs.bib"]
+
+    more = _sentence(running, 1).replace("TARGETCIT", "[?]")
+    again = written.replace("\\bibliography", f"{more}\n\\bibliography")
+    (paper / "first" / "draft.tex").write_bytes(again.encode("latin-1"))
+    second = citewell("manuscript", str(paper / "first" / "draft.tex"), *arguments, str(paper / "second"))
+    assert second.returncode == 0, second.stderr
+    files = {path.name: path.read_bytes() for path in (paper / "second").iterdir()}
+    assert files["draft.tex"].count(b"citewell") == 1
+    read = read_files(files)
+    assert not read.places  # both bibliographies have the papers of both runs
+    assert len(read.bibliography.entries) in (2, 3)  # two places may have the same best paper
+
+
+def test_a_folder_in_place_of_a_draft_and_two_bibliographies_of_one_name_are_named(tmp_path: Path) -> None:
+    folder = citewell("manuscript", str(tmp_path))
+    assert folder.returncode == 2
+    assert "is a directory" in " ".join(folder.stderr.replace("│", " ").split())
+    for name in ("draft.md", "a/refs.bib", "b/refs.bib"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    bibs = [argument for name in "ab" for argument in ("--bib", str(tmp_path / name / "refs.bib"))]
+    twice = citewell("manuscript", str(tmp_path / "draft.md"), *bibs)
+    assert (twice.returncode, "--bib" in twice.stderr) == (2, True)
+
+
+def test_a_paragraph_in_latin_1_is_read(running: Running) -> None:
+    arguments = ["--address", running.stack.addresses["recommender"], "--no-rerank", "--title", b"M\xfcller"]
+    for text, given in (("-", b"F\xfcr Parser TARGETCIT gilt das."), (b"F\xfcr Parser TARGETCIT gilt das.", b"")):
+        run = subprocess.run(
+            [sys.executable, "-m", "citewell.cli", "recommend", text, *arguments], input=given, capture_output=True
+        )
+        assert run.returncode == 0, run.stderr

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pygls.workspace import TextDocument
 
 from citewell.editor.bibliography_file import BibliographyFiles, path_of_bibliography
+from citewell.editor.server import bibliography_path
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,22 @@ from citewell.editor.bibliography_file import BibliographyFiles, path_of_bibliog
 def test_the_file_that_the_draft_names_or_the_only_one(tmp_path: Path, text: str, name: str) -> None:
     (tmp_path / "only.bib").touch()
     assert path_of_bibliography(tmp_path / "draft.tex", text) == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("file:///c%3A/Users/a%20b/draft.tex", "c:/Users/a b/references.bib"),
+        ("file:///home/a%23b/draft;1.tex", "/home/a#b/references.bib"),
+        ("file://server/share/draft.tex", "//server/share/references.bib"),
+        ("untitled:Untitled-1", "references.bib"),
+    ],
+)
+def test_the_file_lies_beside_the_draft_on_any_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bibliography_path(TextDocument(uri, "No name here.")).as_posix() == path
 
 
 def test_a_file_is_parsed_again_only_when_it_has_changed(tmp_path: Path) -> None:

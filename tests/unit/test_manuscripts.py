@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 import zipfile
+from pathlib import Path
 
 import docx
 import pytest
@@ -17,6 +20,7 @@ from citewell.manuscripts.flow import Source
 from citewell.scholarly.contexts import count_targets
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import ExternalId, Paper
+from tests.servers.missing import missing
 
 LATEX = r"""\documentclass{article}
 \title{Parsing \emph{in the wild}}
@@ -190,6 +194,57 @@ def test_a_broken_entry_of_a_bibliography_is_told_and_the_others_count() -> None
     bibliography = read_bibtex([Source("refs.bib", "@book{x, title={open\n" + BIB)])
     assert list(bibliography.entries) == ["knuth1968"]
     assert bibliography.problems[0].line == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\cite{knuth1968,%\n  other}",
+        "\\cite{knuth1968, % the first\n  % \\cite{?}\n  other}",
+        "\\newcommand{\\see}[1]{see \\cite{#1}}",
+        "\\newcommand\\todo{\\cite{?}}",
+        "\\def\\see#1{see \\cite{#1}}",
+        "\\iffalse old \\iftrue \\cite{} \\fi \\cite{?} [?] \\fi",
+        "\\iffalse % \\fi \n { \\cite{} $A \\iff B$ \\fi",
+    ],
+)
+def test_what_is_cited_already_or_never_typeset_is_no_place(text: str) -> None:
+    latex = f"\\begin{{document}}One \\cite{{?}} two {text} three \\cite{{gone}}.\\end{{document}}"
+    draft = read_files({"a.tex": latex.encode(), "a.bib": f"{BIB}\n@misc{{other, title={{X}}}}".encode()})
+    assert at(draft, {"a.tex": latex.encode()}) == ["\\cite{?}", "\\cite{gone}"]
+    assert not draft.problems
+
+
+def test_the_other_branch_of_iffalse_is_read() -> None:
+    draft = read_text("\\begin{document}\\iffalse [?] \\else \\cite{} \\fi\\end{document}", Format.LATEX)
+    assert len(draft.places) == 1
+
+
+MARKDOWN = """As @fig-plot, @tbl:one and \\@ref(fig:x) show, @knuth1968 [@knuth1968, p. 3; @sec-x] did, see
+[me](http://example.org/@me) and https://example.org/@me [mail a@b.org].
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("[@?]", "[@new]"),
+        ("[see @knuth1968, p. 3; @?]", "[see @knuth1968, p. 3; @new]"),
+        ("[@gone; @fig-x; -@lost, p. 1; @knuth1968]", "[@new; @fig-x; @knuth1968]"),
+        ("[?]", "[@new]"),
+        ("@gone", "@new"),
+        ("-@gone", "-@new"),
+    ],
+)
+def test_a_choice_in_markdown_keeps_notes_and_references_to_figures(place: str, expected: str) -> None:
+    text = f"{MARKDOWN}So {place} is it.\n"
+    draft = read_files({"a.md": text.encode(), "a.bib": BIB.encode()})
+    [found] = draft.places
+    one = found.citation
+    assert text[one.offset : one.offset + one.length] == place
+    choice = Choice("a.md", one.offset, one.length, found.own_keys, "new")
+    assert apply_choices({"a.md": text}, [choice]) == {"a.md": text.replace(f"So {place}", f"So {expected}")}
 
 
 def test_markdown_places_title_and_abstract() -> None:
@@ -429,7 +484,37 @@ def test_csl_json() -> None:
         ("\\addbibresource{a.bib} 50\\%", "\\addbibresource{a.bib}\n\\addbibresource{citewell.bib} 50\\%"),
         ("A.\n\\end{document}", "A.\n\\bibliographystyle{plain}\n\\bibliography{citewell}\n\\end{document}"),
         (r"\begin{thebibliography}{9}\end{document}", r"\begin{thebibliography}{9}\end{document}"),
+        ("\\bibliography{refs, citewell}", "\\bibliography{refs, citewell}"),
+        (
+            "\\addbibresource{a.bib}\n\\addbibresource{citewell.bib}",
+            "\\addbibresource{a.bib}\n\\addbibresource{citewell.bib}",
+        ),
     ],
 )
 def test_a_written_draft_names_the_new_bibliography_where_latex_sees_it(text: str, wanted: str) -> None:
     assert apply_choices({"a.tex": text}, []) == {"a.tex": wanted}
+
+
+def test_files_of_macos_in_an_archive_are_no_drafts() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("draft.md", "# T\n\nwe use [@?] here\n")
+        archive.writestr("__MACOSX/._draft.md", b"\0\5\26\7")
+    draft = read_files({"draft.zip": packed.getvalue()})
+    assert (draft.main, len(draft.places), draft.problems) == ("draft.md", 1, [])
+
+
+def test_bibtex_reads_every_entry_whatever_braces_and_names_it_has(tmp_path: Path) -> None:
+    """By BibTeX itself, which counts braces and splits names."""
+    bibtex = shutil.which("bibtex")
+    if bibtex is None:
+        missing("no bibtex here: install TeX (Debian: apt-get install texlive-latex-base)")
+    authors = ("Research and Development Team", "A, B, C, D, E", "AND", "Müller, Jörg", "Li \\ Wei {x")
+    papers = [Paper("1", "An open { brace", authors=authors, venue="J }"), Paper("2", "Second", authors=("A B",))]
+    (tmp_path / "citewell.bib").write_text(to_bibtex(papers, ["one", "two"]))
+    (tmp_path / "a.aux").write_text("\\citation{one,two}\n\\bibstyle{plain}\n\\bibdata{citewell}\n")
+    run = subprocess.run([bibtex, "a"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
+    written = (tmp_path / "a.bbl").read_text()
+    assert "Second" in written
+    assert "Research and Development Team" in " ".join(written.split())

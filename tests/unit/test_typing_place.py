@@ -17,6 +17,9 @@ from citewell.scholarly.contexts import count_targets
         (r"Trees \cite{|} grow.", Format.LATEX, "", set()),
         (r"Trees \citep[see][p. 3]{knu| grow.", Format.LATEX, "knu", set()),
         (r"Trees \cite{old, kn|, more} grow.", Format.LATEX, "kn", {"old", "more"}),
+        (r"Trees \textbf{that \cite{kn| are tall} grow.", Format.LATEX, "kn", set()),
+        (r"Trees\footnote{See \cite{kn|}.} grow.", Format.LATEX, "kn", set()),
+        (r"Trees\footnote{See \cite{kn|} grow.", Format.LATEX, "kn", set()),
         ("Trees [@| grow.", Format.MARKDOWN, "", set()),
         ("Trees [@old; see @kn|] grow.", Format.MARKDOWN, "kn", {"old"}),
         ("Trees by @kn| grow.", Format.MARKDOWN, "kn", set()),
@@ -38,6 +41,20 @@ def test_a_citation_in_the_making_is_found(draft: str, format_: Format, typed: s
 )
 def test_elsewhere_nothing_is_completed(draft: str, format_: Format) -> None:
     assert typing_place(draft.replace("|", ""), draft.index("|"), format_) is None
+
+
+def test_words_behind_a_key_without_a_bracket_stay_in_the_context() -> None:
+    draft, cursor = r"Trees \textbf{that \cite{kn are tall} grow.", len(r"Trees \textbf{that \cite{kn")
+    place = typing_place(draft, cursor, Format.LATEX)
+    assert place is not None
+    assert place.context == "Trees that TARGETCIT are tall grow."
+
+
+@pytest.mark.parametrize(
+    "draft", ["% Trees \\cite{|}", "$a \\cite{|}$", "\\begin{verbatim}\n\\cite{|}\n\\end{verbatim}"]
+)
+def test_in_comments_code_and_formulas_nothing_is_completed(draft: str) -> None:
+    assert typing_place(draft.replace("|", ""), draft.index("|"), Format.LATEX) is None
 
 
 def test_a_long_draft_is_read_around_the_cursor_only() -> None:

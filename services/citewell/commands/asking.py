@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from citewell.client import AsOf, Degradation, Item, Query, SearchFilter
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.dates import PartialDate
+from citewell.scholarly.decoding import decoded
 
 ContextArgument = Annotated[
     str,
@@ -28,10 +30,10 @@ KnowledgeOption = Annotated[bool, typer.Option("--knowledge", help="With --befor
 
 
 def asked(context: str, title: str, abstract: str) -> Query:
-    """The query; `-` stands for standard input."""
-    if context == "-":
-        context = "" if sys.stdin.isatty() else sys.stdin.read().strip()
-    return Query(context, title, abstract)
+    """The query; `-` stands for standard input. Text that is not UTF-8 is read as Latin-1, like drafts."""
+    told = b"" if context != "-" or sys.stdin.isatty() else sys.stdin.buffer.read()
+    texts = (told if context == "-" else os.fsencode(context), os.fsencode(title), os.fsencode(abstract))
+    return Query(*(decoded(text)[0].strip() for text in texts))
 
 
 def dated(before: str) -> SearchFilter:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import MessageToJson
@@ -17,15 +18,19 @@ from citewell.client import Options
 from citewell.client.options import options_to_message
 from citewell.commands.asking import BeforeOption, dated
 from citewell.commands.calls import JsonOption, Target, calls_services
-from citewell.manuscripts.applying import Choice, apply_choices
+from citewell.manuscripts.applying import BIBLIOGRAPHY, Choice, apply_choices
 from citewell.manuscripts.bibliography import DraftKeys, to_bibtex, to_csl
-from citewell.manuscripts.drafts import read_files
+from citewell.manuscripts.drafts import files_of_latex, read_files
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime.channels import answers as answers_of
 from citewell.runtime.errors import InvalidField
+from citewell.scholarly.decoding import decoded
 from citewell.scholarly.papers import Paper
 from citewell.types.messages import paper_from_message
+
+BIBLIOGRAPHY_FILE = f"{BIBLIOGRAPHY}.bib"
+_A_FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
 
 
 @calls_services(timeout=600.0)
@@ -33,10 +38,10 @@ def manuscript(
     target: Target,
     draft: Annotated[
         Path,
-        typer.Argument(help="A .tex, .md, .txt, .docx or .zip file. LaTeX includes are read beside it.", exists=True),
+        typer.Argument(help="A .tex, .md, .txt, .docx or .zip file. LaTeX includes are read beside it.", **_A_FILE),
     ],
     bib: Annotated[
-        list[Path] | None, typer.Option(help="A .bib file of the draft; may be repeated.", exists=True)
+        list[Path] | None, typer.Option(help="A .bib file of the draft; may be repeated.", **_A_FILE)
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, max=100, help="How many papers a place.")] = 3,
     before: BeforeOption = "",
@@ -95,11 +100,14 @@ def manuscript(
         ]
         chosen = {choice.key for choice in choices} - read.bibliography.entries.keys()
         added = {key: papers[paper_id] for paper_id, key in keys.items() if key in chosen}
-        written = apply_choices({name: _text(content) for name, content in files.items()}, choices)
-        written["citewell.bib"] = to_bibtex(list(added.values()), list(added))
+        texts = {name: decoded(content) for name, content in files.items()}
+        written = apply_choices({name: text for name, (text, _) in texts.items()}, choices)
+        chosen_before = written.pop(BIBLIOGRAPHY_FILE, "")
         for name, text in written.items():
             (apply / name).parent.mkdir(parents=True, exist_ok=True)
-            (apply / name).write_text(text, encoding="utf-8")
+            (apply / name).write_bytes(text.encode("utf-8" if texts[name][1] is None else "latin-1"))
+        entries = filter(None, (chosen_before.strip(), to_bibtex(list(added.values()), list(added)).strip()))
+        (apply / BIBLIOGRAPHY_FILE).write_text("\n\n".join([*entries, ""]), encoding="utf-8")
         console.print(f"{len(choices)} places cited in {escape(str(apply))}; citewell.bib has {len(added)} new entries")
 
 
@@ -162,28 +170,29 @@ def _print_place(answer: messages.RecommendManuscriptResponse, console: Console)
 
 
 def _files(draft: Path, bibs: list[Path]) -> dict[str, bytes]:
-    """The draft, and for LaTeX the text files of its folder, by their paths below it."""
+    """The draft, what it includes, and its bibliographies, by their paths below its folder."""
     files = {draft.name: draft.read_bytes()}
     latex = draft.suffix.lower() in (".tex", ".ltx")
     if latex:
-        for path in sorted(draft.parent.rglob("*.tex")):
-            files.setdefault(path.relative_to(draft.parent).as_posix(), path.read_bytes())
+        files |= _beside(draft, draft.parent.rglob("*.tex"))
     for path in bibs:
-        files.setdefault(path.name, path.read_bytes())
+        if path.name in files:
+            raise InvalidField("--bib", path, "a file whose name no other file of the draft has")
+        files[path.name] = path.read_bytes()
     if not bibs:
-        for path in sorted(draft.parent.rglob("*.bib") if latex else draft.parent.glob("*.bib")):
-            files.setdefault(path.relative_to(draft.parent).as_posix(), path.read_bytes())
-    return files
+        files |= _beside(draft, draft.parent.rglob("*.bib") if latex else draft.parent.glob("*.bib"))
+    if not latex:
+        return files
+    wanted = files_of_latex(files, draft.name) | {path.name for path in bibs}
+    return {name: content for name, content in files.items() if name in wanted}
+
+
+def _beside(draft: Path, paths: Iterable[Path]) -> dict[str, bytes]:
+    """The files by their paths below the draft's folder. Emacs's locks are links to nothing, and are left out."""
+    return {path.relative_to(draft.parent).as_posix(): path.read_bytes() for path in sorted(paths) if path.is_file()}
 
 
 def _papers(answers: list[messages.RecommendManuscriptResponse]) -> dict[str, Paper]:
     """The suggested papers, in the order of the places."""
     ordered = sorted(answers, key=lambda answer: answer.place)
     return {item.paper.id: paper_from_message(item.paper) for each in ordered for item in each.result.response.items}
-
-
-def _text(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return content.decode("latin-1")

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
@@ -21,6 +20,7 @@ from citewell.editor.typing_place import TypingPlace, typing_place
 from citewell.manuscripts.bibliography import Bibliography, new_keys, to_bibtex
 from citewell.manuscripts.drafts import Format, read_text
 from citewell.manuscripts.need import NeedModel, read_need_model
+from citewell.scholarly.limits import MAX_ABSTRACT, MAX_TITLE
 from citewell.scholarly.papers import Paper
 
 ADD_ENTRY = "citewell.addEntry"
@@ -52,7 +52,10 @@ class CitewellServer(LanguageServer):
     def __init__(self, client: AsyncCitewell, settings: EditorSettings) -> None:
         super().__init__("citewell", __version__)
         self._client, self.settings = client, settings
-        self._known: OrderedDict[str, Suggestion] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Suggestion] = OrderedDict()
+        """By the draft's URI and the key."""
+        self._added: dict[Path, dict[str, str]] = {}
+        """Papers by their keys that were added to .bib files, which the editor may not have saved yet."""
         self.reports = ChoiceReports(client, enabled=settings.feedback, share_text=settings.share_text)
         self._titles: dict[str, tuple[int, str, str]] = {}
         self._bibliographies = BibliographyFiles()
@@ -60,7 +63,7 @@ class CitewellServer(LanguageServer):
     def format_of(self, document: TextDocument) -> Format:
         """The format of a document."""
         by_language = _FORMATS.get((document.language_id or "").lower())
-        return by_language or _SUFFIXES.get(Path(document.path).suffix.lower(), Format.PLAIN)
+        return by_language or _SUFFIXES.get(Path(document.path or "").suffix.lower(), Format.PLAIN)
 
     async def suggestions(self, document: TextDocument, place: TypingPlace) -> list[tuple[str, Item]]:
         """Keys and papers for a place, best first. Papers in the bibliography keep their keys."""
@@ -74,17 +77,20 @@ class CitewellServer(LanguageServer):
             self._client.recommend(query, options, timeout=self.settings.seconds),
             asyncio.to_thread(self.bibliography_of, document),
         )
-        keys = new_keys([item.paper for item in answer.items], bibliography.entries)
+        added = self._added.get(bibliography_path(document), {})
+        added = {key: paper for key, paper in added.items() if key not in bibliography.entries}
+        papers = [item.paper for item in answer.items]
+        keys = new_keys(papers, [*bibliography.entries, *added])
         found = []
         for key, item in zip(keys, answer.items, strict=True):
-            known = bibliography.keys_of(item.paper)
+            known = bibliography.keys_of(item.paper) or [key for key, paper in added.items() if paper == item.paper.id]
             if place.keys.isdisjoint(known):
                 found.append((known[0] if known else key, item))
         found = found[: self.settings.top_k]
         shown = tuple(item.paper.id for _, item in found)
         for key, item in found:
-            self._known[key] = Suggestion(item, answer, shown, query)
-            self._known.move_to_end(key)
+            self._known[document.uri, key] = Suggestion(item, answer, shown, query)
+            self._known.move_to_end((document.uri, key))
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return found
@@ -93,14 +99,23 @@ class CitewellServer(LanguageServer):
         """The bibliography of a draft."""
         return self._bibliographies.read(bibliography_path(document))
 
-    def suggestion_of(self, key: str) -> Suggestion | None:
-        """What was suggested under a key."""
-        return self._known.get(key)
+    def suggestion_of(self, uri: str, key: str) -> Suggestion | None:
+        """What was suggested for a draft under a key."""
+        return self._known.get((uri, key))
 
-    def item_of(self, key: str) -> Item | None:
-        """The item that was suggested under a key."""
-        suggestion = self._known.get(key)
+    def item_of(self, uri: str, key: str) -> Item | None:
+        """The item that was suggested for a draft under a key."""
+        suggestion = self._known.get((uri, key))
         return suggestion.item if suggestion else None
+
+    def needs_entry(self, document: TextDocument, key: str) -> bool:
+        """Whether the .bib file has no such entry and was not given one that the editor may not have saved yet."""
+        added = self._added.get(bibliography_path(document), {})
+        return key not in added and key not in self.bibliography_of(document).entries
+
+    def entry_was_added(self, document: TextDocument, key: str, paper: Paper) -> None:
+        """Remembers an entry that the editor has put into the .bib file."""
+        self._added.setdefault(bibliography_path(document), {})[key] = paper.id
 
     def _about(self, document: TextDocument) -> tuple[str, str]:
         """Title and abstract. They rarely change, so they are parsed again only after a hundred changes."""
@@ -108,7 +123,9 @@ class CitewellServer(LanguageServer):
         read, title, abstract = self._titles.get(document.uri, (-1000, "", ""))
         if abs(version - read) >= 100:
             draft = read_text(document.source[:20_000], self.format_of(document))
-            title, abstract = draft.title, draft.abstract
+            # While `\\title{` has no closing bracket yet, the whole draft reads as its title.
+            title = draft.title if len(draft.title) <= MAX_TITLE else ""
+            abstract = draft.abstract[:MAX_ABSTRACT]
             self._titles[document.uri] = (version, title, abstract)
         return title, abstract
 
@@ -138,7 +155,7 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
     def hover(params: lsp.HoverParams) -> lsp.Hover | None:
         document = server.workspace.get_text_document(params.text_document.uri)
         key = _key_at(document, params.position)
-        if item := server.item_of(key):
+        if item := server.item_of(document.uri, key):
             return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, why(item)))
         entry = server.bibliography_of(document).entries.get(key)
         return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.PlainText, entry.title)) if entry else None
@@ -147,7 +164,7 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
     def code_actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         document = server.workspace.get_text_document(params.text_document.uri)
         key = _key_at(document, params.range.start)
-        item = server.item_of(key)
+        item = server.item_of(document.uri, key)
         if item is None or key in server.bibliography_of(document).entries:
             return []
         title = f"Add {key} to {bibliography_path(document).name}"
@@ -156,12 +173,16 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
     @server.command(ADD_ENTRY)
     async def add_entry(uri: str, key: str) -> None:
         document = server.workspace.get_text_document(uri)
-        suggestion = server.suggestion_of(key)
+        suggestion = server.suggestion_of(document.uri, key)
         if suggestion is None:
             return
-        if key not in server.bibliography_of(document).entries:
-            edit = _entry_edit(document, key, suggestion.item.paper)
-            await server.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit))
+        if server.needs_entry(document, key):
+            paper = suggestion.item.paper
+            told = await server.workspace_apply_edit_async(
+                lsp.ApplyWorkspaceEditParams(_entry_edit(document, key, paper))
+            )
+            if told.applied:
+                server.entry_was_added(document, key, paper)
         await server.reports.accepted(suggestion)
 
     @server.command(CHECK)
@@ -186,7 +207,8 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
 
 def bibliography_path(document: TextDocument) -> Path:
     """Where the .bib file of a draft lies, or would lie."""
-    return path_of_bibliography(Path(unquote(urlparse(document.uri).path)), document.source)
+    # A draft that was never saved has no path. Its name is the last part of its URI.
+    return path_of_bibliography(Path(document.path or document.filename or ""), document.source)
 
 
 def why(item: Item) -> str:

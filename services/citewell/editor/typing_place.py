@@ -13,6 +13,9 @@ from citewell.scholarly.contexts import TARGET
 _AROUND = 4000
 _LATEX = re.compile(r"\\[a-zA-Z]*[cC]ite[a-zA-Z]*\*?(?:\[[^\]\n]*\]){0,2}\{([^{}\\\n]*)$")
 _MARKDOWN = re.compile(r"(?:\[[^\[\]\n]*?-?@|(?<![\w@])@)([\w:.#$%&+?<>~/-]*)$")
+# Keys have no blanks: in "\emph{see \cite{key and others}" the bracket is not the citation's.
+_REST_OF_LATEX = re.compile(r"[^\s{}\[\]\\,]*(?:\s*,\s*[^\s{}\[\]\\,]*)*\s*\}")
+_REST_OF_MARKDOWN = re.compile(r"[^{}\[\]\\]*?\]")
 _KEY = re.compile(r"[^\s,;@{}\[\]]*$")
 
 
@@ -38,7 +41,7 @@ def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
         return None
     typed = _KEY.search(line)
     assert typed is not None  # the pattern also matches the empty end
-    start, end = line_start + match.start(), _end(text, cursor, "}" if latex else "]")
+    start, end = line_start + match.start(), _end(text, cursor, latex=latex)
     inside = text[line_start + match.start() : end]
     found = (
         re.findall(r"@([\w:.#$%&+?<>~/-]+)", inside) if not latex else match[1].split(",") + _rest(text, cursor, end)
@@ -47,7 +50,9 @@ def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
     # Cut between paragraphs, so that the parsed text begins and ends outside of commands.
     before = before[before.find("\n\n") + 1 :] if start > _AROUND else before
     after = after[: after.rfind("\n\n") + 1 or None] if end + _AROUND < len(text) else after
-    flow = flow_of(Source("", f"{before} {TARGET} {after}"), format_)
+    # A command rather than the word TARGETCIT: places within other commands are known of commands only.
+    mark = rf"\cite{{{TARGET}}}" if latex else TARGET
+    flow = flow_of(Source("", f"{before} {mark} {after}"), format_)
     at = next(
         (
             number
@@ -62,11 +67,11 @@ def typing_place(text: str, cursor: int, format_: Format) -> TypingPlace | None:
     return TypingPlace(context_of(flow.pieces, at), typed[0], keys)
 
 
-def _end(text: str, cursor: int, closing: str) -> int:
+def _end(text: str, cursor: int, *, latex: bool) -> int:
     """The position after the citation's closing bracket if that is on the cursor's line, else the cursor."""
     line_end = text.find("\n", cursor)
     rest = text[cursor : line_end if line_end >= 0 else len(text)]
-    match = re.match(rf"[^{{}}\[\]\\]*?\{closing}", rest)
+    match = (_REST_OF_LATEX if latex else _REST_OF_MARKDOWN).match(rest)
     return cursor + match.end() if match else cursor
 
 

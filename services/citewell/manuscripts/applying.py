@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from citewell.manuscripts.markdown import keys_in, with_key
 
 BIBLIOGRAPHY = "citewell"
 """Name of the bibliography that holds the chosen entries."""
@@ -13,7 +15,7 @@ _COMMAND = re.compile(r"\\[a-zA-Z]+\*?")
 _LATEX_BIBLIOGRAPHY = re.compile(r"\\bibliography\{([^}]*)\}")
 _COMMENT = re.compile(r"(?<!\\)%")
 _END = "\\end{document}"
-_LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{[^}]*\}")
+_LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{([^}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +40,25 @@ def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[s
     ):  # from the end, so that earlier offsets stay valid
         text = written[choice.file]
         place = text[choice.offset : choice.offset + choice.length]
-        cited = _cited(place, [*choice.own_keys, choice.key], PurePosixPath(choice.file).suffix.lower())
+        cited = _cited(place, choice.own_keys, choice.key, PurePosixPath(choice.file).suffix.lower())
         written[choice.file] = text[: choice.offset] + cited + text[choice.offset + choice.length :]
     latex = {name: text for name, text in written.items() if name.lower().endswith((".tex", ".ltx"))}
+    if any(map(_names_it, latex.values())):  # of an earlier choice
+        return written
     named = {name: _with_bibliography(text) for name, text in latex.items()}
     if named == latex:
         named = {name: _with_new_bibliography(text) for name, text in latex.items()}
     return written | named
 
 
-def _cited(place: str, keys: list[str], suffix: str) -> str:
+def _cited(place: str, own_keys: tuple[str, ...], key: str, suffix: str) -> str:
+    keys = (*own_keys, key)
     if place.startswith("\\"):
         # The command with its notes stays; the last group holds the keys.
         return place[: _start_of_keys(place)] + "{" + ", ".join(keys) + "}"
     if suffix in (".tex", ".ltx"):
         return "\\cite{" + ", ".join(keys) + "}"
-    return "[" + "; ".join(f"@{key}" for key in keys) + "]"
+    return with_key(place, own_keys, key) if keys_in(place) else f"[@{key}]"
 
 
 def _start_of_keys(command: str) -> int:
@@ -68,22 +73,27 @@ def _start_of_keys(command: str) -> int:
     return name.end() if name else len(command)
 
 
+def _names_it(text: str) -> bool:
+    """Whether a LaTeX file names the new bibliography already."""
+    commands = [*_active(_LATEX_BIBLIOGRAPHY, text), *_active(_LATEX_RESOURCE, text)]
+    return any(name.strip().removesuffix(".bib") == BIBLIOGRAPHY for each in commands for name in each[1].split(","))
+
+
 def _with_bibliography(text: str) -> str:
     """A LaTeX file whose first command that names a bibliography names the new one, too."""
-    if match := _first(_LATEX_BIBLIOGRAPHY, text):
+    if match := next(_active(_LATEX_BIBLIOGRAPHY, text), None):
         return f"{text[: match.end() - 1]},{BIBLIOGRAPHY}{text[match.end() - 1 :]}"
-    if match := _first(_LATEX_RESOURCE, text):
+    if match := next(_active(_LATEX_RESOURCE, text), None):
         return f"{text[: match.end()]}\n\\addbibresource{{{BIBLIOGRAPHY}.bib}}{text[match.end() :]}"
     return text
 
 
-def _first(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """The first match that is not commented out."""
+def _active(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """The matches that are not commented out."""
     for match in pattern.finditer(text):
         line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
         if not _COMMENT.search(line):
-            return match
-    return None
+            yield match
 
 
 def _with_new_bibliography(text: str) -> str:

@@ -189,7 +189,7 @@ def _bibtex_entry(paper: Paper, key: str) -> BibtexEntry:
     kind = "inproceedings" if re.search(r"proc|conf|workshop|symposium", paper.venue, re.IGNORECASE) else "article"
     told = (
         ("title", "{" + _escaped(paper.title) + "}"),
-        ("author", " and ".join(map(_escaped, paper.authors))),
+        ("author", " and ".join(map(_author, paper.authors))),
         ("year", str(paper.published.year or "")),
         ("booktitle" if kind == "inproceedings" else "journal", _escaped(paper.venue)),
         ("doi", ids.get("doi", "")),
@@ -231,8 +231,9 @@ def _ids(external_ids: Iterable[ExternalId]) -> dict[str, str]:
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
+    # Not \{ and \}: BibTeX counts those braces, too, and a title with only one of them would break the whole file.
+    "{": r"\textbraceleft{}",
+    "}": r"\textbraceright{}",
     "&": r"\&",
     "%": r"\%",
     "$": r"\$",
@@ -241,6 +242,12 @@ _ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
+
+
+def _author(name: str) -> str:
+    """One author for BibTeX, which would split "Research and Development" in two and fails at a third comma."""
+    escaped = _escaped(name)
+    return f"{{{escaped}}}" if re.search(r"\sand\s", f" {escaped} ", re.IGNORECASE) or name.count(",") > 2 else escaped
 
 
 def _escaped(text: str) -> str:

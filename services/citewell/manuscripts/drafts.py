@@ -22,6 +22,7 @@ from citewell.manuscripts.plain import read_plain
 from citewell.manuscripts.sent_files import SentFiles
 from citewell.manuscripts.suggesting import suggested_places
 from citewell.manuscripts.word import read_word
+from citewell.scholarly.decoding import decoded
 
 MAX_BYTES = 2_000_000
 """Limit for all text of a draft: about forty times a long paper. Parsing that much takes some seconds."""
@@ -125,6 +126,19 @@ def flow_of(source: Source, format_: Format, sources: Mapping[str, Source] = Map
             return read_plain(source)
 
 
+def files_of_latex(files: Mapping[str, bytes], main: str) -> set[str]:
+    """The files that belong to a LaTeX draft: those that it includes, and the .bib files that it names.
+
+    A draft that names no .bib file has all of them.
+    """
+    bibliographies = {name: Source(name, "") for name in files if name.lower().endswith(".bib")}
+    texts = {name: Source(name, decoded(files[name])[0]) for name in files if name not in bibliographies}
+    flow = flow_of(texts[main], Format.LATEX, texts)
+    sent = SentFiles(bibliographies, main)
+    named = [sent.find(each.name, ".bib") for each in flow.bibliographies]
+    return flow.files | ({each.name for each in named if each} if flow.bibliographies else bibliographies.keys())
+
+
 def _draft(
     main: Source,
     sources: Mapping[str, Source],
@@ -210,6 +224,8 @@ def _of_archive(name: str, content: bytes, *, unpack: bool = True) -> dict[str, 
                 )
             wanted = (".tex", ".ltx", ".bib", ".md", ".markdown", ".rmd", ".qmd", ".txt", ".docx")
             inside = [each for each in archive.infolist() if each.filename.lower().endswith(wanted)] if unpack else []
+            # macOS adds a binary file "._name" for each file.
+            inside = [each for each in inside if not PurePosixPath(each.filename).name.startswith("._")]
             return {each.filename: archive.read(each) for each in inside}
     except (
         zipfile.BadZipFile,
@@ -260,12 +276,10 @@ def _sources(files: Mapping[str, bytes], main: str, format_: Format) -> tuple[di
                 raise UnreadableDraft(f"files[{name!r}]", "binary", "a text file")
             problems.append(Problem(name, 1, 1, "a binary file; it was left out"))
             continue
-        try:
-            text = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            text = content.decode("latin-1")
-            line = content.count(b"\n", 0, error.start) + 1
-            column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+        text, broken = decoded(content)
+        if broken is not None:
+            line = content.count(b"\n", 0, broken) + 1
+            column = broken - (content.rfind(b"\n", 0, broken) + 1) + 1
             problems.append(Problem(name, line, column, "no UTF-8; the file was read as Latin-1"))
         sources[name] = Source(name, text)
     return sources, problems

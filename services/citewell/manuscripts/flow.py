@@ -88,6 +88,8 @@ class Flow:
     """Keys that the draft itself defines (LaTeX's \\bibitem)."""
     bibliographies: list[NamedBibliography] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    files: set[str] = field(default_factory=set)
+    """The files that were read, if the format has includes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,12 +44,23 @@ _LEFT_OUT = {
     "pagestyle": "{",
     "thispagestyle": "{",
     "pageref": "{",
+    "newcommand": "*{[[{",
+    "renewcommand": "*{[[{",
+    "providecommand": "*{[[{",
+    "DeclareRobustCommand": "*{[[{",
+    "newenvironment": "*{[[{{",
+    "renewenvironment": "*{[[{{",
 }
 """Commands that write no prose, and their arguments."""
 _CODE = frozenset({"verbatim", "Verbatim", "lstlisting", "minted", "comment", "tikzpicture", "filecontents"})
 """Environments without prose. LaTeX looks for their end only, so braces inside need not be balanced."""
-_CODE_BEGINS = re.compile(rf"\\begin\{{((?:{'|'.join(sorted(_CODE))})\*?)\}}|\\.|%[^\n]*")
-"""The begin of such an environment; escaped characters and comments are matched, too, to step over them."""
+_IFFALSE = "\\iffalse"
+_CODE_BEGINS = re.compile(
+    rf"\\begin\{{((?:{'|'.join(sorted(_CODE))})\*?)\}}|{re.escape(_IFFALSE)}(?![a-zA-Z])|\\.|%[^\n]*"
+)
+"""The begin of what has no prose; escaped characters and comments are matched, too, to step over them."""
+_CONDITIONAL = re.compile(r"%[^\n]*|\\(?P<name>if(?!f\b|thenelse\b)[a-zA-Z]*|else|fi)(?![a-zA-Z])")
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*(?:\n\s*)?")
 _NAMING = frozenset({"bibliography", "addbibresource"})
 """Commands that name .bib files."""
 _INCLUDING = frozenset({"input", "include", "subfile"})
@@ -102,6 +113,7 @@ class _Reader:
     def read(self, source: Source) -> None:
         """Reads a file; of one that is included before the document begins only what a preamble may tell."""
         self._read += 1
+        self.flow.files.add(source.name)
         text = _without_code(source.text)
         if deep := _too_deep(text):
             self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
@@ -184,7 +196,9 @@ class _Reader:
         if name in _CITING:
             if name in _OF_WHAT_IS_CITED:
                 return
-            keys = _raw(source, arguments[-1]) if arguments else ""
+            keys = _COMMENT.sub("", _raw(source, arguments[-1])) if arguments else ""
+            if "#" in keys:  # a parameter: this is the definition of a command
+                return
             found = tuple(key.strip() for key in keys.split(",")) if keys.strip() else ()
             length = min(node.len, len(source.text) - node.pos)
             self.flow.pieces.append(Citation(source.name, node.pos, length, found))
@@ -293,16 +307,28 @@ def _without_code(text: str) -> str:
     done = 0
     never_end: set[str] = set()
     for match in _CODE_BEGINS.finditer(text):
-        name = match[1]
-        if name is None or match.start() < done or name in never_end:
+        name = match[1] or match[0]
+        if not (match[1] or name == _IFFALSE) or match.start() < done or name in never_end:
             continue
-        end = text.find(f"\\end{{{name}}}", match.end())
+        end = _end_of_iffalse(text, match.end()) if name == _IFFALSE else text.find(f"\\end{{{name}}}", match.end())
         if end < 0:
             never_end.add(name)
             continue
         pieces += [text[done : match.end()], re.sub(r"[^\n]", " ", text[match.end() : end])]
         done = end
     return "".join([*pieces, text[done:]])
+
+
+def _end_of_iffalse(text: str, start: int) -> int:
+    """Where LaTeX reads on after an \\iffalse; -1 = it never does."""
+    depth = 0
+    for match in _CONDITIONAL.finditer(text, start):
+        name = match["name"]
+        if depth == 0 and name in ("else", "fi"):
+            return match.start()
+        if name is not None:
+            depth += {"else": 0, "fi": -1}.get(name, 1)
+    return -1
 
 
 def _too_deep(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import yaml
 from markdown_it import MarkdownIt
@@ -15,9 +15,14 @@ from citewell.manuscripts.marks import marked_prose
 _KEY = r"@(?:\{[^{}\s]*\}|[\w?](?:[\w:.#$%&+?<>~/-]*[\w?])?|\?+)?"
 # A bracket whose content names keys ("[see @a, p. 3; @b]", "[@?]", "[@]"), a bare key ("@a says"), or code.
 _CITATION = re.compile(
-    rf"(?P<code>`+)|(?P<bracket>\[[^\[\]]*?-?{_KEY}[^\[\]]*\])|(?<![\w@])(?P<bare>-?@[\w][\w:.#$%&+?<>~/-]*\w)"
+    rf"(?P<code>`+)|(?P<bracket>\[[^\[\]]*?(?<![\w\\])-?{_KEY}[^\[\]]*\])"
+    r"|(?<![\w@\\/])(?P<bare>-?@[\w][\w:.#$%&+?<>~/-]*\w)"
 )
-_KEYS = re.compile(rf"(?<!\w)-?({_KEY})")
+_KEYS = re.compile(rf"(?<![\w\\])-?({_KEY})")
+_CROSS_REFERENCE = re.compile(
+    r"@(?:fig|tbl|sec|eq|lst|thm|lem|cor|prp|cnj|def|exm|exr|sol|rem|alg|nte|tip|wrn|imp|cau)[-:]\w", re.IGNORECASE
+)
+"""How Quarto and pandoc-crossref write references to figures, tables, sections and so on: no citations."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _CODE = frozenset({"fence", "code_block", "html_block"})
 
@@ -80,6 +85,30 @@ def _bibliographies(source: Source, front_matter: str) -> Iterator[NamedBibliogr
                     yield NamedBibliography(source.name, line, column, f"bibliography: {named.value}", named.value)
 
 
+def keys_in(citation: str) -> tuple[str, ...]:
+    """The keys that a citation names; "[@]" has an empty one."""
+    return tuple(key.strip("@{}") for key in _KEYS.findall(citation) if not _CROSS_REFERENCE.match(key))
+
+
+def with_key(citation: str, own_keys: Collection[str], key: str) -> str:
+    """The citation with `key` in place of those that are not its own. Its notes stay."""
+    items = []
+    left = [f"@{key}"]
+
+    def replaced(found: re.Match[str]) -> str:
+        if found[1].strip("@{}") in own_keys or _CROSS_REFERENCE.match(found[1]):
+            return found.group()
+        return found.group().replace(found[1], left.pop()) if left else ""
+
+    brackets = "[]" if citation.startswith("[") else ""
+    for item in citation.strip(brackets).split(";"):
+        is_chosen = not left
+        written = _KEYS.sub(replaced, item)
+        if written == item or not is_chosen:  # a further item that is not an own one goes with its notes
+            items.append(written)
+    return ";".join(items).join(brackets) if brackets else ";".join(items)
+
+
 def _pieces(text: str, file: str, offset: int) -> list[Piece]:
     """A paragraph's prose and citations. Text between backticks is code and contains no citations."""
     pieces: list[Piece] = []
@@ -93,7 +122,9 @@ def _pieces(text: str, file: str, offset: int) -> list[Piece]:
                 pieces.append(Prose(text[match.end() : closing.start()]))
                 at = end = closing.end()
             continue
-        keys = tuple(key.strip("@{}") for key in _KEYS.findall(match.group()) if key)
+        keys = keys_in(match.group())
+        if not keys:
+            continue
         pieces += marked_prose(text[end : match.start()], file, offset + end)
         pieces.append(Citation(file, offset + match.start(), len(match.group()), keys))
         end = at
