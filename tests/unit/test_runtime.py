@@ -95,7 +95,8 @@ def test_every_error_becomes_a_status_with_one_error_info() -> None:
     for kind in _leaves(errors.CitewellError):
         if kind.__name__.startswith("_"):
             continue
-        error = kind("query.context", "x", "y") if kind is errors.InvalidField else kind("what went wrong")  # type: ignore[call-arg]
+        names_a_field = issubclass(kind, errors.InvalidField)
+        error = kind("query.context", "X", "Y") if names_a_field else kind("what went wrong")  # type: ignore[call-arg]
         status = to_status(error)
         assert status.code == int(kind.code)
         infos = [detail for detail in status.details if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR)]

@@ -6,6 +6,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -41,11 +42,11 @@ from citewell.recommender.v1 import recommender_pb2
 from citewell.recommender.v1.recommender_pb2_grpc import RecommenderServiceStub
 from citewell.runtime import deadlines
 from citewell.runtime.channels import invoke
-from citewell.runtime.errors import CitewellError, Code, DeadlineExceeded, Overloaded, error_for
-from citewell.scholarly.publications import Publication, Retraction
+from citewell.runtime.errors import CitewellError, Code, DeadlineExceeded, InvalidField, Overloaded, error_for
+from citewell.scholarly.limits import MAX_EVENT_BYTES
+from citewell.scholarly.publications import Event, Publication, Retraction
 from citewell.scholarly.queries import Query
-from citewell.types.messages import publication_to_message
-from citewell.types.v1 import publication_pb2
+from citewell.types.messages import event_to_message
 
 T = TypeVar("T")
 
@@ -281,24 +282,47 @@ class AsyncCitewell:
 
 
 def _error_from_message(error: recommender_pb2.RecommendError) -> CitewellError:
-    if not error.HasField("retry_delay"):
-        return error_for(error.code, error.message, error.reason)
-    seconds = error.retry_delay.ToMilliseconds() / 1000
-    return error_for(error.code, error.message, error.reason, retry_after_seconds=seconds)
+    seconds = error.retry_delay.ToMilliseconds() / 1000 if error.HasField("retry_delay") else 1.0
+    return error_for(error.code, error.message, error.reason, retry_after_seconds=seconds, field=error.field)
 
 
 def _publish_request(body: Publishable, request_id: str) -> ingestion_pb2.PublishRequest:
-    match body:
-        case Publication():
-            request = ingestion_pb2.PublishRequest(publication=publication_to_message(body))
-        case Retraction():
-            retraction = publication_pb2.Retraction(paper_id=body.paper_id, revision=body.revision, reason=body.reason)
-            request = ingestion_pb2.PublishRequest(retraction=retraction)
-        case _:
-            request = ingestion_pb2.PublishRequest()
-            request.CopyFrom(body)
+    """The request, or InvalidField for a body that no message can hold."""
+    if isinstance(body, ingestion_pb2.PublishRequest):
+        request = ingestion_pb2.PublishRequest()
+        request.CopyFrom(body)
+    else:
+        try:
+            event = event_to_message(Event("", body))
+        except UnicodeEncodeError as error:
+            text = error.object.encode(errors="backslashreplace").decode()
+            kind = type(body).__name__.lower()
+            raise InvalidField(
+                _path_to(error.object, body, kind) or kind, text, "text without surrogates", reason="BROKEN_UTF8"
+            ) from None
+        request = ingestion_pb2.PublishRequest()
+        if isinstance(body, Publication):
+            request.publication.CopyFrom(event.publication)
+        else:
+            request.retraction.CopyFrom(event.retraction)
+    if (size := request.ByteSize()) > MAX_EVENT_BYTES:
+        kind = request.WhichOneof("body") or "body"
+        raise InvalidField(kind, f"{size} bytes", f"at most {MAX_EVENT_BYTES} bytes", reason="EVENT_TOO_LARGE")
     request.request_id = request_id or request.request_id or str(uuid.uuid4())
     return request
+
+
+def _path_to(text: str, inside: object, path: str) -> str:
+    """The path of the field that holds the text; empty if it is not inside."""
+    if inside == text:
+        return path
+    if is_dataclass(inside):
+        parts = [(f"{path}.{each.name}", getattr(inside, each.name)) for each in fields(inside)]
+    elif isinstance(inside, tuple):
+        parts = [(f"{path}[{number}]", each) for number, each in enumerate(inside)]
+    else:
+        return ""
+    return next(filter(None, (_path_to(text, part, place) for place, part in parts)), "")
 
 
 async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:

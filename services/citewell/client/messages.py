@@ -89,6 +89,7 @@ def dead_letter_from_message(message: ingestion_pb2.DeadLetter) -> DeadLetter:
         reason=message.reason,
         message=message.message,
         recorded=message.recorded.ToDatetime(tzinfo=UTC),
+        redrive_of=message.redrive_of,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
@@ -77,20 +78,25 @@ async def _read_in_thread(items: Iterable[T]) -> AsyncIterator[T]:
     queue: asyncio.Queue[tuple[T] | Exception | None] = asyncio.Queue(READ_AHEAD)
     stopped = threading.Event()
 
-    def hand_over(found: tuple[T] | Exception | None) -> None:
-        asyncio.run_coroutine_threadsafe(queue.put(found), loop).result()
+    def hand_over(found: tuple[T] | Exception | None) -> bool:
+        """Waits for room in the queue. False: nobody reads any more."""
+        put = queue.put(found)
+        try:
+            asyncio.run_coroutine_threadsafe(put, loop).result()
+        except (RuntimeError, concurrent.futures.CancelledError):  # the event loop is closed, or is ending
+            put.close()
+            return False
+        return not stopped.is_set()
 
     def read() -> None:
         try:
             for item in items:
-                hand_over((item,))
-                if stopped.is_set():
+                if not hand_over((item,)):
                     return
-            hand_over(None)
-        except RuntimeError:
-            pass  # the event loop is closed, so there is no consumer
         except Exception as error:
             hand_over(error)
+        else:
+            hand_over(None)
 
     # A daemon thread instead of to_thread: the program's exit would wait for a read that may never return.
     threading.Thread(target=read, name="citewell-reader", daemon=True).start()

@@ -183,6 +183,8 @@ class DeadLetter:
     reason: str
     message: str
     recorded: datetime
+    redrive_of: str = ""
+    """The id of the first dead letter of this event, if it was published again and died again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -23,7 +24,7 @@ from citewell.client.results import (
     Recommendation,
     Replayed,
 )
-from citewell.runtime.errors import CitewellError
+from citewell.runtime.errors import CitewellError, Unavailable
 from citewell.scholarly.queries import Query
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class Citewell:
     ) -> None:
         self._client = AsyncCitewell(recommender, ingestion=ingestion, tls=tls, token=token, timeout=timeout)
         self._loop = asyncio.new_event_loop()
+        self._closed, self._closing = False, threading.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, name="citewell-client", daemon=True)
         self._thread.start()
 
@@ -58,10 +60,13 @@ class Citewell:
         self.close()
 
     def close(self) -> None:
-        """Ends calls in flight and closes the connections."""
-        if self._loop.is_closed():
-            return
-        self._run(self._client.close())
+        """Ends calls in flight, which then raise Unavailable, and closes the connections."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        ending.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -148,13 +153,24 @@ class Citewell:
         """The event log: its partitions, and the position up to which each is applied."""
         return self._run(self._client.log(timeout=timeout))
 
+    async def _end(self) -> None:
+        await self._client.close()
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            work.close()
-            raise ValueError("this client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._closing:  # what is started before `_end` is ended by it; nothing is started later
+            if self._closed:
+                work.close()
+                raise ValueError("this client is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise Unavailable("the client was closed during the call") from None
         except BaseException:
             future.cancel()  # the caller was interrupted: cancel the call
             raise
@@ -168,7 +184,8 @@ class Citewell:
                     return
                 yield found
         finally:
-            self._run(results.aclose())  # type: ignore[attr-defined]
+            if not self._closed:  # `close` closes what is iterated
+                self._run(results.aclose())  # type: ignore[attr-defined]
 
 
 async def _next(results: AsyncIterator[T]) -> T:

@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 from opentelemetry.trace import SpanKind
 
 from citewell.runtime import deadlines, telemetry
-from citewell.runtime.errors import CitewellError, DeadlineExceeded, InvalidField, Unavailable, error_for
+from citewell.runtime.errors import CitewellError, Code, DeadlineExceeded, MessageTooLarge, Unavailable, error_for
 from citewell.runtime.files import Reloaded
 from citewell.runtime.health import READY
 from citewell.runtime.rotating import RotatingChannel
@@ -253,10 +253,12 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
     if error.code() is grpc.StatusCode.CANCELLED and not reason:
         # Not cancelled by us, which raises CancelledError: the server stopped before it looked at the call.
         return Unavailable(f"{stage}: the server stopped", stage=stage)
-    if violation is not None:
-        return _InvalidRemoteField(violation.field, message, reason)
     code = int(error.code().value[0])
-    if not reason:  # gRPC ended the call itself: no connection, or the deadline
+    if violation is not None:
+        return error_for(code, message, reason, field=violation.field)
+    if not reason:  # gRPC ended the call itself: no connection, the deadline, or the size of a message
+        if code == Code.RESOURCE_EXHAUSTED and "message larger than max" in message:
+            return MessageTooLarge(f"{stage}: {message}", stage=stage)
         lost = _NO_CONNECTION.search(message)
         if lost:
             metadata["unreachable"] = lost["address"]
@@ -265,12 +267,3 @@ def from_rpc_error(error: grpc.aio.AioRpcError, stage: str) -> CitewellError:
         reason = {4: DeadlineExceeded.default_reason, 14: Unavailable.default_reason}.get(code, error.code().name)
     metadata.setdefault("stage", stage)
     return error_for(code, message, reason, metadata, retry_after_seconds)
-
-
-class _InvalidRemoteField(InvalidField):
-    """A field that another service refused, with that service's message."""
-
-    def __init__(self, field: str, message: str, reason: str) -> None:
-        super().__init__(field, "", "", reason=reason or None)
-        self.message = message
-        self.args = (message,)

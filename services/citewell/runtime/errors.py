@@ -7,6 +7,7 @@
     ├── FailedPrecondition    FAILED_PRECONDITION  the caller must change something first
     ├── Overloaded            RESOURCE_EXHAUSTED   retry after the time given
     │   └── StorageFull       RESOURCE_EXHAUSTED   no disk space; an operator must act
+    ├── MessageTooLarge       RESOURCE_EXHAUSTED   gRPC refused a message for its size
     ├── Unauthenticated       UNAUTHENTICATED      who calls is not known
     ├── PermissionDenied      PERMISSION_DENIED    who calls may not do that
     ├── DeadlineExceeded      DEADLINE_EXCEEDED
@@ -100,6 +101,13 @@ class StorageFull(Overloaded):
         super().__init__(message, retry_after_seconds=30.0)
 
 
+class MessageTooLarge(CitewellError):
+    """A message is larger than the sender or the receiver takes. Only another message can help."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    default_reason = "MESSAGE_TOO_LARGE"
+
+
 class Unauthenticated(CitewellError):
     code = Code.UNAUTHENTICATED
     default_reason = "CREDENTIALS_MISSING"
@@ -136,6 +144,7 @@ def error_for(
     reason: str,
     metadata: dict[str, str] | None = None,
     retry_after_seconds: float = 1.0,
+    field: str = "",
 ) -> CitewellError:
     """The exception that another service's status stands for."""
     kinds = (
@@ -154,15 +163,17 @@ def error_for(
     if code == Code.RESOURCE_EXHAUSTED:
         return Overloaded(message, retry_after_seconds=retry_after_seconds, reason=reason)
     if code == Code.INVALID_ARGUMENT:
-        return RemoteInvalidArgument(message, reason=reason)
+        return RemoteInvalidField(field, message, reason)
     return Internal(message, reason=reason)
 
 
-class RemoteInvalidArgument(CitewellError):
-    """Another service refused a field; its message names it."""
+class RemoteInvalidField(InvalidField):
+    """A field that another service refused, with that service's message; `field` is empty if the status names none."""
 
-    code = Code.INVALID_ARGUMENT
-    default_reason = "INVALID_FIELD"
+    def __init__(self, field: str, message: str, reason: str) -> None:
+        super().__init__(field, "", "", reason=reason or None)
+        self.message = message
+        self.args = (message,)
 
 
 def shorten(text: str, limit: int = 80) -> str:

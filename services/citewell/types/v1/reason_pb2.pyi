@@ -136,8 +136,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_WORKER_HALTED: _Reason.ValueType  # 42
     """FAILED_PRECONDITION: The worker waits for an operator. Do what the message says; work goes on by itself."""
     REASON_MESSAGE_TOO_LARGE: _Reason.ValueType  # 43
-    """FAILED_PRECONDITION: One event does not fit into a message to the profiler. Raise MAX_MESSAGE_MEGABYTES of both
-    services.
+    """FAILED_PRECONDITION, RESOURCE_EXHAUSTED: A message is larger than its sender or its receiver takes. Send less; for
+    an event on its way to the profiler, raise MAX_MESSAGE_MEGABYTES of ingestion and profiler.
     """
     REASON_KAFKA_REFUSED: _Reason.ValueType  # 44
     """FAILED_PRECONDITION: The broker refuses for a reason that lasts. The message names it, for example missing
@@ -382,8 +382,8 @@ REASON_CLAIM_LOST: Reason.ValueType  # 41
 REASON_WORKER_HALTED: Reason.ValueType  # 42
 """FAILED_PRECONDITION: The worker waits for an operator. Do what the message says; work goes on by itself."""
 REASON_MESSAGE_TOO_LARGE: Reason.ValueType  # 43
-"""FAILED_PRECONDITION: One event does not fit into a message to the profiler. Raise MAX_MESSAGE_MEGABYTES of both
-services.
+"""FAILED_PRECONDITION, RESOURCE_EXHAUSTED: A message is larger than its sender or its receiver takes. Send less; for
+an event on its way to the profiler, raise MAX_MESSAGE_MEGABYTES of ingestion and profiler.
 """
 REASON_KAFKA_REFUSED: Reason.ValueType  # 44
 """FAILED_PRECONDITION: The broker refuses for a reason that lasts. The message names it, for example missing
