@@ -25,7 +25,7 @@ from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
 from citewell.profiler.ledger.rules import SourcedEvent
 from citewell.profiler.ledger.views import read_views
 from citewell.profiler.profiles import ProfileWeights
-from citewell.profiler.reads import get_profile, score_profiles
+from citewell.profiler.reads import get_profile, list_references, score_profiles
 from citewell.runtime import deadlines
 from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, NotFound, StorageFull
 from citewell.scholarly.contexts import CitationMarker, MaskedContext, Passage
@@ -335,6 +335,15 @@ def test_what_can_never_be_applied_is_dead_and_harms_no_other(world: World) -> N
     world.ledger.record_dead([replace(dead, message="a \0 in it")])
     assert world.ledger.event_state(LogPosition("log", 1, 0)).outcome is Outcome.DEAD
     world.check()
+
+
+def test_an_id_that_no_paper_can_have_is_unknown(world: World) -> None:
+    world.publish(paper("a"))
+    with pytest.raises(NotFound):
+        get_profile(world.database, "a\0", UNKNOWN_DATE)
+    assert list_references(world.database, ["a\0", "a"], UNKNOWN_DATE) == {"a": []}
+    query = world.encoder.vector("a question")
+    assert score_profiles(world.database, ["a\0"], query, UNKNOWN_DATE) == ([], ["a\0"])
 
 
 def test_as_of_counts_earlier_citing_papers_only(world: World) -> None:

@@ -22,6 +22,7 @@ from citewell.commands.stack import State
 from citewell.ingestion.v1 import ingestion_pb2
 from citewell.recommender.v1 import recommender_pb2 as messages
 from citewell.scholarly.publications import Publication
+from citewell.types.v1 import feedback_pb2
 from tests.demo_world import divided
 from tests.e2e.client import Client, Refusal
 from tests.e2e.conftest import publish
@@ -42,6 +43,13 @@ class Operator:
     @property
     def data(self) -> Path:
         return Path(self.variables["DATA"])
+
+    def feedback(self) -> list[str]:
+        """The papers that writers were shown, one entry per event."""
+        client = self.client()
+        listed = client.ingestion.ListFeedback(ingestion_pb2.ListFeedbackRequest(), timeout=30)
+        client.close()
+        return [",".join(each.shown) for each in listed.feedback]
 
     def run(self, command: str, **more: str) -> str:
         """What the command printed; it must end with code 0."""
@@ -149,12 +157,17 @@ def lost_index(operator: Operator) -> str:
 
 def backup_and_restore(operator: Operator) -> str:
     """What was published before the backup comes back with it; what was published after it is gone with the disk."""
+    client = operator.client()
+    chosen = ingestion_pb2.RecordFeedbackRequest(feedback=feedback_pb2.Feedback(shown=["one", "two"], chosen=["two"]))
+    client.ingestion.RecordFeedback(chosen, timeout=30)
+    client.close()
     printed = operator.run(COMMANDS["backup"])
     before = operator.ranking()
     operator.run("citewell down --data $DATA")
     shutil.rmtree(operator.data)
     printed += operator.run(COMMANDS["restore"])
     wait_until(lambda: operator.ranking() == before, "the ranking of before", 60)
+    assert operator.feedback() == ["one,two"]
     return printed
 
 
@@ -188,6 +201,7 @@ def move(operator: Operator) -> str:
         )
 
     wait_until(near, "nearly the scores of before", 60)
+    assert operator.feedback() == ["one,two"]
     return printed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -254,7 +255,8 @@ def test_pages_of_a_replay_that_are_none_are_refused(client: Client) -> None:
     client.publish(paper())
     one = messages.ReplayRequest(offsets=messages.OffsetRange(partition=0, end=1), page_size=10_001)
     assert refusal(lambda: client.ingestion.Replay(one, timeout=30)).field == "page_size"
-    for token in ("x", "W10=", "WyIxIiwgMSwgMV0="):
+    infinite = base64.urlsafe_b64encode(b'["1", "x", [[0, Infinity, 1]]]').decode()
+    for token in ("x", "W10=", "WyIxIiwgMSwgMV0=", infinite):
         asked = messages.ReplayRequest(page_token=token)
         refused = refusal(lambda: client.ingestion.Replay(asked, timeout=30))  # noqa: B023
         assert refused.reason in ("INVALID_TOKEN", "LOG_REPLACED")

@@ -75,10 +75,15 @@ def test_dead_letters_are_listed_and_published_again(ingestion: list[str]) -> No
     again = citewell("dead-letters", "redrive", letter["id"], *ingestion)
     assert again.returncode == 1
     assert "dead REVISION_CONFLICT" in again.stdout
+    for letters in (3, 4):  # one more each time: of letters of one event only the latest is published again
+        assert citewell("dead-letters", "redrive", "--all", *ingestion).returncode == 1
+        told = [json.loads(each) for each in citewell("dead-letters", "list", "--json", *ingestion).stdout.splitlines()]
+        found = [each["redrive_of"] for each in told if each["paper_id"] == "dies"]
+        assert found == ["", *[letter["id"]] * (letters - 1)]
     assert citewell("publish", *ingestion, stdin=line("dies", revision=2)).returncode == 0
     mended = citewell("dead-letters", "redrive", "--all", "--reason", "REVISION_CONFLICT", *ingestion)
     assert mended.returncode == 0, mended.stderr + mended.stdout
-    assert mended.stdout.count("searchable SUPERSEDED") == 2
+    assert mended.stdout.count("searchable SUPERSEDED") == 1
     assert citewell("dead-letters", "redrive", *ingestion).returncode == 2
     unknown = citewell("dead-letters", "redrive", "log-0-99999", *ingestion)
     assert unknown.returncode == 1
@@ -170,6 +175,19 @@ def test_a_folder_or_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None
     setting = "CITEWELL_INGESTION__LOG__KAFKA__BOOTSTRAP_SERVERS"
     done = citewell("topics", "check", settings={setting: "127.0.0.1:1"})
     assert (done.returncode, done.stderr) == (1, f"citewell: no broker answers at 127.0.0.1:1 ({setting})\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["replay", "--partition", "0", "--from", "5", "--to", "2"], 2, "--to is 2; expected at least --from, 5"),
+        (["export", "triton", "--repository", "{file}/models"], 1, "{file}/models/davinci/1: Not a directory"),
+    ],
+)
+def test_what_no_command_can_do_is_one_line(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
+    (tmp_path / "file").touch()
+    done = citewell(*(word.format(file=tmp_path / "file") for word in arguments))
+    assert (done.returncode, done.stderr) == (code, f"citewell: {said.format(file=tmp_path / 'file')}\n")
 
 
 def test_an_event_id_makes_a_repetition_the_same_event(ingestion: list[str]) -> None:

@@ -64,7 +64,7 @@ def redrive(
     async def work() -> None:
         nonlocal died
         async with target.client("ingestion") as client:
-            chosen = ids or [each.id async for each in client.dead_letters() if reason in ("", each.reason)]
+            chosen = ids or await _latest(client, reason)
             receipts = _redriven(client, chosen)
             if not wait:
                 async for receipt in receipts:
@@ -78,6 +78,14 @@ def redrive(
     asyncio.run(work())
     if died:
         raise typer.Exit(FAILED)
+
+
+async def _latest(client: AsyncCitewell, reason: str) -> list[str]:
+    """One letter an event: the latest, if it died again each time that it was published again."""
+    latest: dict[str, DeadLetter] = {}
+    async for letter in client.dead_letters():
+        latest[letter.redrive_of or letter.id] = letter
+    return [letter.id for letter in latest.values() if reason in ("", letter.reason)]
 
 
 async def _redriven(client: AsyncCitewell, ids: list[str]) -> AsyncIterator[Receipt]:
@@ -99,5 +107,6 @@ def _as_json(letter: DeadLetter) -> str:
         "paper_id": letter.paper_id,
         "reason": letter.reason,
         "message": letter.message,
+        "redrive_of": letter.redrive_of,
     }
     return json.dumps(told, ensure_ascii=False)

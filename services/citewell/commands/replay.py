@@ -40,6 +40,8 @@ def replay(
         fail("--until needs --since", WRONG_USAGE)
     if partition is None and (first is not None or end is not None):
         fail("--from and --to need --partition: each partition has offsets of its own", WRONG_USAGE)
+    if first is not None and end is not None and end < first:
+        fail(f"--to is {end}; expected at least --from, {first}", WRONG_USAGE)
 
     async def work() -> Replayed:
         async with target.client("ingestion") as client:

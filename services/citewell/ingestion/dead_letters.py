@@ -20,6 +20,8 @@ from citewell.types.messages import position_to_message
 
 DEFAULT_PAGE, LARGEST_PAGE = 50, 1000
 MOST_REDRIVEN = 1000
+_REDRIVE = "redrive/"
+"""Begins the ids of events that are published again: redrive/FIRST-LETTER/UUID. A listed letter has its id alone."""
 READ_AT_ONCE = 8
 """Letters held whole: each has up to 8 MiB."""
 
@@ -78,7 +80,8 @@ def _require_event(letter: DeadLetter) -> None:
 async def _redrive(publisher: Publisher, letter: DeadLetter, request_id: str) -> ingestion_pb2.PublishResponse:
     """Publishes the letter's event under another id, so that the ledger judges it anew."""
     event = parse_event(letter.record.value)
-    event.event_id = event_id_of(request_id, str(letter.record.position).encode())
+    first = redrive_of(letter.event_id) or str(letter.record.position)
+    event.event_id = f"{_REDRIVE}{first}/{event_id_of(request_id, str(letter.record.position).encode())}"
     return await publisher.append(letter.record.key, event)
 
 
@@ -93,7 +96,13 @@ def _letter_to_message(letter: DeadLetter) -> ingestion_pb2.DeadLetter:
         reason=letter.reason,
         message=letter.message,
         recorded=recorded,
+        redrive_of=redrive_of(letter.event_id),
     )
+
+
+def redrive_of(event_id: str) -> str:
+    """The first dead letter of an event that was published again, which is a part of its id; empty for other events."""
+    return event_id.removeprefix(_REDRIVE).rpartition("/")[0] if event_id.startswith(_REDRIVE) else ""
 
 
 def _position_of(letter_id: str, field: str) -> LogPosition:

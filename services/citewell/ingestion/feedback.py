@@ -21,7 +21,7 @@ from citewell.types.v1 import feedback_pb2
 MOST_BYTES = 1 << 20
 """Largest size of an event. A hundred ids and the text of a query are far smaller."""
 DEFAULT_PAGE, LARGEST_PAGE = 100, 1000
-_GROUP = "citewell-feedback"
+FEEDBACK_GROUP = "citewell-feedback"
 """The consumer group with which the log is asked for its partitions. No consumer joins it."""
 
 
@@ -55,7 +55,7 @@ class FeedbackLog:
         if not 0 <= request.page_size <= LARGEST_PAGE:
             raise InvalidField("page_size", request.page_size, f"0 (the default, {DEFAULT_PAGE}) to {LARGEST_PAGE}")
         log = await self._opened()
-        states = await in_time(log.partitions(_GROUP), "partitions")
+        states = await in_time(log.partitions(FEEDBACK_GROUP), "partitions")
         start = _start(log, states, request.page_token)
         response = ingestion_pb2.ListFeedbackResponse()
         wanted = request.page_size or DEFAULT_PAGE

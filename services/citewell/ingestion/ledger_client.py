@@ -20,7 +20,7 @@ from citewell.runtime.errors import (
     FailedPrecondition,
     Internal,
     InvalidField,
-    Overloaded,
+    MessageTooLarge,
     Unavailable,
     shorten,
 )
@@ -32,8 +32,6 @@ from citewell.types.outcome_messages import outcome_from_message
 from citewell.types.v1 import publication_pb2
 
 NOT_AN_EVENT = "NOT_AN_EVENT"
-NO_REASON_OF_OURS = "RESOURCE_EXHAUSTED"
-"""What channels.py calls a RESOURCE_EXHAUSTED that no handler of citewell raised: gRPC's own limit of a message."""
 PROBE_SECONDS = 10.0
 """How long the ledger may take to say that it works, after it did not apply a batch in time."""
 
@@ -80,9 +78,7 @@ class LedgerClient:
             raise ApplyTimedOut(
                 f"the ledger did not apply {len(request.events)} events within {self._apply_seconds:g} s"
             ) from error
-        except Overloaded as error:
-            if error.reason != NO_REASON_OF_OURS:
-                raise
+        except MessageTooLarge as error:
             raise FailedPrecondition(
                 f"{request.ByteSize()} bytes are more than one message may hold ({error.message}): "
                 "raise MAX_MESSAGE_MEGABYTES of ingestion and profiler to at least 16",

@@ -117,7 +117,7 @@ def _parse_token(token: str, log_id: str, states: list[PartitionState]) -> list[
             0 <= part.partition < len(states) and 0 <= part.first <= part.end <= states[part.partition].end_offset
             for part in parts
         )
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, RecursionError, OverflowError):  # int(Infinity) overflows
         told_id, parts, sound = log_id, [], False
     if told_id != log_id:
         raise FailedPrecondition(f"the token is of log {told_id}; this one is {log_id}", reason="LOG_REPLACED")

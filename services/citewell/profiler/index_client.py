@@ -15,7 +15,7 @@ from citewell.profiler.ledger.points import PaperPoint, SpanPoint
 from citewell.profiler.ledger.views import View
 from citewell.profiler.profiles import Vectors
 from citewell.runtime.channels import invoke
-from citewell.runtime.errors import Overloaded
+from citewell.runtime.errors import MessageTooLarge
 from citewell.scholarly.spans import Span
 from citewell.types.messages import (
     date_from_message,
@@ -106,10 +106,9 @@ class IndexClient:
         )
         try:
             return [await invoke(self._stub.ReadPoints, request, "index.ReadPoints", at_most=WRITE_SECONDS)]
-        except Overloaded as error:
-            if error.reason != "RESOURCE_EXHAUSTED" or len(names) == 1:
+        except MessageTooLarge:
+            if len(names) == 1:
                 raise
-            # gRPC's own words for an answer larger than a message may be: half of the points, and the other half.
             middle = len(names) // 2
             return await self._read(view, names[:middle]) + await self._read(view, names[middle:])
 

@@ -28,7 +28,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%citewell/ingestion/v1/ingestion.proto\x12\x15\x63itewell.ingestion.v1\x1a citewell/types/v1/feedback.proto\x1a#citewell/types/v1/publication.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x01\n\x0ePublishRequest\x12\x35\n\x0bpublication\x18\x01 \x01(\x0b\x32\x1e.citewell.types.v1.PublicationH\x00\x12\x33\n\nretraction\x18\x02 \x01(\x0b\x32\x1d.citewell.types.v1.RetractionH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\tB\x06\n\x04\x62ody\"d\n\x0fPublishResponse\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x30\n\x08position\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\r\n\x05token\x18\x03 \x01(\t\"N\n\x14PublishStreamRequest\x12\x36\n\x07publish\x18\x01 \x01(\x0b\x32%.citewell.ingestion.v1.PublishRequest\"\xa2\x01\n\x15PublishStreamResponse\x12\r\n\x05index\x18\x01 \x01(\x03\x12:\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32&.citewell.ingestion.v1.PublishResponseH\x00\x12\x34\n\x05\x65rror\x18\x03 \x01(\x0b\x32#.citewell.ingestion.v1.PublishErrorH\x00\x42\x08\n\x06result\"|\n\x0cPublishError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12.\n\x0bretry_delay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\":\n\x1bGetPublicationStatusRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"x\n\x1cGetPublicationStatusResponse\x12\x36\n\x05state\x18\x01 \x01(\x0e\x32\'.citewell.ingestion.v1.PublicationState\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xbd\x01\n\nDeadLetter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x30\n\x08position\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\x10\n\x08\x65vent_id\x18\x03 \x01(\t\x12\x10\n\x08paper_id\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12,\n\x08recorded\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"?\n\x16ListDeadLettersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"k\n\x17ListDeadLettersResponse\x12\x37\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32!.citewell.ingestion.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x19RedriveDeadLettersRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"W\n\x1aRedriveDeadLettersResponse\x12\x39\n\tpublished\x18\x01 \x03(\x0b\x32&.citewell.ingestion.v1.PublishResponse\"<\n\x0bOffsetRange\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x03\"_\n\tTimeRange\x12)\n\x05\x66irst\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xbd\x01\n\rReplayRequest\x12\x35\n\x07offsets\x18\x01 \x01(\x0b\x32\".citewell.ingestion.v1.OffsetRangeH\x00\x12\x31\n\x05times\x18\x02 \x01(\x0b\x32 .citewell.ingestion.v1.TimeRangeH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\tB\x07\n\x05range\"\x96\x01\n\x0eReplayResponse\x12\x11\n\tdelivered\x18\x01 \x01(\x03\x12\x0f\n\x07\x61pplied\x18\x02 \x01(\x03\x12\x12\n\nduplicates\x18\x03 \x01(\x03\x12\x12\n\nsuperseded\x18\x04 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x05 \x01(\x03\x12\x17\n\x0fnext_page_token\x18\x06 \x01(\t\x12\x11\n\tremaining\x18\x07 \x01(\x03\"Z\n\x15RecordFeedbackRequest\x12-\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x01 \x01(\x0b\x32\x1b.citewell.types.v1.Feedback\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"*\n\x16RecordFeedbackResponse\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\"<\n\x13ListFeedbackRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"^\n\x14ListFeedbackResponse\x12-\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x01 \x03(\x0b\x32\x1b.citewell.types.v1.Feedback\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\r\n\x0bInfoRequest\"f\n\rPartitionInfo\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x63ommitted_offset\x18\x04 \x01(\x03\"\x91\x01\n\x0cInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\x10\n\x08log_kind\x18\x03 \x01(\t\x12\x38\n\npartitions\x18\x04 \x03(\x0b\x32$.citewell.ingestion.v1.PartitionInfo\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x05 \x01(\x03*\xb2\x01\n\x10PublicationState\x12!\n\x1dPUBLICATION_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPUBLICATION_STATE_ACCEPTED\x10\x01\x12\x1d\n\x19PUBLICATION_STATE_APPLIED\x10\x02\x12 \n\x1cPUBLICATION_STATE_SEARCHABLE\x10\x03\x12\x1a\n\x16PUBLICATION_STATE_DEAD\x10\x04\x32\xca\x07\n\x10IngestionService\x12X\n\x07Publish\x12%.citewell.ingestion.v1.PublishRequest\x1a&.citewell.ingestion.v1.PublishResponse\x12n\n\rPublishStream\x12+.citewell.ingestion.v1.PublishStreamRequest\x1a,.citewell.ingestion.v1.PublishStreamResponse(\x01\x30\x01\x12\x7f\n\x14GetPublicationStatus\x12\x32.citewell.ingestion.v1.GetPublicationStatusRequest\x1a\x33.citewell.ingestion.v1.GetPublicationStatusResponse\x12p\n\x0fListDeadLetters\x12-.citewell.ingestion.v1.ListDeadLettersRequest\x1a..citewell.ingestion.v1.ListDeadLettersResponse\x12y\n\x12RedriveDeadLetters\x12\x30.citewell.ingestion.v1.RedriveDeadLettersRequest\x1a\x31.citewell.ingestion.v1.RedriveDeadLettersResponse\x12U\n\x06Replay\x12$.citewell.ingestion.v1.ReplayRequest\x1a%.citewell.ingestion.v1.ReplayResponse\x12m\n\x0eRecordFeedback\x12,.citewell.ingestion.v1.RecordFeedbackRequest\x1a-.citewell.ingestion.v1.RecordFeedbackResponse\x12g\n\x0cListFeedback\x12*.citewell.ingestion.v1.ListFeedbackRequest\x1a+.citewell.ingestion.v1.ListFeedbackResponse\x12O\n\x04Info\x12\".citewell.ingestion.v1.InfoRequest\x1a#.citewell.ingestion.v1.InfoResponseB<\n\x15\x63itewell.ingestion.v1P\x01Z!citewell/ingestion/v1;ingestionv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%citewell/ingestion/v1/ingestion.proto\x12\x15\x63itewell.ingestion.v1\x1a citewell/types/v1/feedback.proto\x1a#citewell/types/v1/publication.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x01\n\x0ePublishRequest\x12\x35\n\x0bpublication\x18\x01 \x01(\x0b\x32\x1e.citewell.types.v1.PublicationH\x00\x12\x33\n\nretraction\x18\x02 \x01(\x0b\x32\x1d.citewell.types.v1.RetractionH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\tB\x06\n\x04\x62ody\"d\n\x0fPublishResponse\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x30\n\x08position\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\r\n\x05token\x18\x03 \x01(\t\"N\n\x14PublishStreamRequest\x12\x36\n\x07publish\x18\x01 \x01(\x0b\x32%.citewell.ingestion.v1.PublishRequest\"\xa2\x01\n\x15PublishStreamResponse\x12\r\n\x05index\x18\x01 \x01(\x03\x12:\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32&.citewell.ingestion.v1.PublishResponseH\x00\x12\x34\n\x05\x65rror\x18\x03 \x01(\x0b\x32#.citewell.ingestion.v1.PublishErrorH\x00\x42\x08\n\x06result\"|\n\x0cPublishError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05\x66ield\x18\x04 \x01(\t\x12.\n\x0bretry_delay\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\":\n\x1bGetPublicationStatusRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"x\n\x1cGetPublicationStatusResponse\x12\x36\n\x05state\x18\x01 \x01(\x0e\x32\'.citewell.ingestion.v1.PublicationState\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xd1\x01\n\nDeadLetter\x12\n\n\x02id\x18\x01 \x01(\t\x12\x30\n\x08position\x18\x02 \x01(\x0b\x32\x1e.citewell.types.v1.LogPosition\x12\x10\n\x08\x65vent_id\x18\x03 \x01(\t\x12\x10\n\x08paper_id\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12,\n\x08recorded\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nredrive_of\x18\x08 \x01(\t\"?\n\x16ListDeadLettersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"k\n\x17ListDeadLettersResponse\x12\x37\n\x0c\x64\x65\x61\x64_letters\x18\x01 \x03(\x0b\x32!.citewell.ingestion.v1.DeadLetter\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x19RedriveDeadLettersRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"W\n\x1aRedriveDeadLettersResponse\x12\x39\n\tpublished\x18\x01 \x03(\x0b\x32&.citewell.ingestion.v1.PublishResponse\"<\n\x0bOffsetRange\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x03\"_\n\tTimeRange\x12)\n\x05\x66irst\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xbd\x01\n\rReplayRequest\x12\x35\n\x07offsets\x18\x01 \x01(\x0b\x32\".citewell.ingestion.v1.OffsetRangeH\x00\x12\x31\n\x05times\x18\x02 \x01(\x0b\x32 .citewell.ingestion.v1.TimeRangeH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\tB\x07\n\x05range\"\x96\x01\n\x0eReplayResponse\x12\x11\n\tdelivered\x18\x01 \x01(\x03\x12\x0f\n\x07\x61pplied\x18\x02 \x01(\x03\x12\x12\n\nduplicates\x18\x03 \x01(\x03\x12\x12\n\nsuperseded\x18\x04 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x05 \x01(\x03\x12\x17\n\x0fnext_page_token\x18\x06 \x01(\t\x12\x11\n\tremaining\x18\x07 \x01(\x03\"Z\n\x15RecordFeedbackRequest\x12-\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x01 \x01(\x0b\x32\x1b.citewell.types.v1.Feedback\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"*\n\x16RecordFeedbackResponse\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\"<\n\x13ListFeedbackRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"^\n\x14ListFeedbackResponse\x12-\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x01 \x03(\x0b\x32\x1b.citewell.types.v1.Feedback\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\r\n\x0bInfoRequest\"f\n\rPartitionInfo\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x63ommitted_offset\x18\x04 \x01(\x03\"\x91\x01\n\x0cInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06log_id\x18\x02 \x01(\t\x12\x10\n\x08log_kind\x18\x03 \x01(\t\x12\x38\n\npartitions\x18\x04 \x03(\x0b\x32$.citewell.ingestion.v1.PartitionInfo\x12\x14\n\x0c\x64\x65\x61\x64_letters\x18\x05 \x01(\x03*\xb2\x01\n\x10PublicationState\x12!\n\x1dPUBLICATION_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPUBLICATION_STATE_ACCEPTED\x10\x01\x12\x1d\n\x19PUBLICATION_STATE_APPLIED\x10\x02\x12 \n\x1cPUBLICATION_STATE_SEARCHABLE\x10\x03\x12\x1a\n\x16PUBLICATION_STATE_DEAD\x10\x04\x32\xca\x07\n\x10IngestionService\x12X\n\x07Publish\x12%.citewell.ingestion.v1.PublishRequest\x1a&.citewell.ingestion.v1.PublishResponse\x12n\n\rPublishStream\x12+.citewell.ingestion.v1.PublishStreamRequest\x1a,.citewell.ingestion.v1.PublishStreamResponse(\x01\x30\x01\x12\x7f\n\x14GetPublicationStatus\x12\x32.citewell.ingestion.v1.GetPublicationStatusRequest\x1a\x33.citewell.ingestion.v1.GetPublicationStatusResponse\x12p\n\x0fListDeadLetters\x12-.citewell.ingestion.v1.ListDeadLettersRequest\x1a..citewell.ingestion.v1.ListDeadLettersResponse\x12y\n\x12RedriveDeadLetters\x12\x30.citewell.ingestion.v1.RedriveDeadLettersRequest\x1a\x31.citewell.ingestion.v1.RedriveDeadLettersResponse\x12U\n\x06Replay\x12$.citewell.ingestion.v1.ReplayRequest\x1a%.citewell.ingestion.v1.ReplayResponse\x12m\n\x0eRecordFeedback\x12,.citewell.ingestion.v1.RecordFeedbackRequest\x1a-.citewell.ingestion.v1.RecordFeedbackResponse\x12g\n\x0cListFeedback\x12*.citewell.ingestion.v1.ListFeedbackRequest\x1a+.citewell.ingestion.v1.ListFeedbackResponse\x12O\n\x04Info\x12\".citewell.ingestion.v1.InfoRequest\x1a#.citewell.ingestion.v1.InfoResponseB<\n\x15\x63itewell.ingestion.v1P\x01Z!citewell/ingestion/v1;ingestionv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'citewell.ingestion.v1.inges
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025citewell.ingestion.v1P\001Z!citewell/ingestion/v1;ingestionv1'
-  _globals['_PUBLICATIONSTATE']._serialized_start=2593
-  _globals['_PUBLICATIONSTATE']._serialized_end=2771
+  _globals['_PUBLICATIONSTATE']._serialized_start=2613
+  _globals['_PUBLICATIONSTATE']._serialized_end=2791
   _globals['_PUBLISHREQUEST']._serialized_start=201
   _globals['_PUBLISHREQUEST']._serialized_end=353
   _globals['_PUBLISHRESPONSE']._serialized_start=355
@@ -53,37 +53,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPUBLICATIONSTATUSRESPONSE']._serialized_start=888
   _globals['_GETPUBLICATIONSTATUSRESPONSE']._serialized_end=1008
   _globals['_DEADLETTER']._serialized_start=1011
-  _globals['_DEADLETTER']._serialized_end=1200
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1202
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1265
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1267
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1374
-  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_start=1376
-  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_end=1436
-  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_start=1438
-  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_end=1525
-  _globals['_OFFSETRANGE']._serialized_start=1527
-  _globals['_OFFSETRANGE']._serialized_end=1587
-  _globals['_TIMERANGE']._serialized_start=1589
-  _globals['_TIMERANGE']._serialized_end=1684
-  _globals['_REPLAYREQUEST']._serialized_start=1687
-  _globals['_REPLAYREQUEST']._serialized_end=1876
-  _globals['_REPLAYRESPONSE']._serialized_start=1879
-  _globals['_REPLAYRESPONSE']._serialized_end=2029
-  _globals['_RECORDFEEDBACKREQUEST']._serialized_start=2031
-  _globals['_RECORDFEEDBACKREQUEST']._serialized_end=2121
-  _globals['_RECORDFEEDBACKRESPONSE']._serialized_start=2123
-  _globals['_RECORDFEEDBACKRESPONSE']._serialized_end=2165
-  _globals['_LISTFEEDBACKREQUEST']._serialized_start=2167
-  _globals['_LISTFEEDBACKREQUEST']._serialized_end=2227
-  _globals['_LISTFEEDBACKRESPONSE']._serialized_start=2229
-  _globals['_LISTFEEDBACKRESPONSE']._serialized_end=2323
-  _globals['_INFOREQUEST']._serialized_start=2325
-  _globals['_INFOREQUEST']._serialized_end=2338
-  _globals['_PARTITIONINFO']._serialized_start=2340
-  _globals['_PARTITIONINFO']._serialized_end=2442
-  _globals['_INFORESPONSE']._serialized_start=2445
-  _globals['_INFORESPONSE']._serialized_end=2590
-  _globals['_INGESTIONSERVICE']._serialized_start=2774
-  _globals['_INGESTIONSERVICE']._serialized_end=3744
+  _globals['_DEADLETTER']._serialized_end=1220
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=1222
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1285
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1287
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1394
+  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_start=1396
+  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_end=1456
+  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_start=1458
+  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_end=1545
+  _globals['_OFFSETRANGE']._serialized_start=1547
+  _globals['_OFFSETRANGE']._serialized_end=1607
+  _globals['_TIMERANGE']._serialized_start=1609
+  _globals['_TIMERANGE']._serialized_end=1704
+  _globals['_REPLAYREQUEST']._serialized_start=1707
+  _globals['_REPLAYREQUEST']._serialized_end=1896
+  _globals['_REPLAYRESPONSE']._serialized_start=1899
+  _globals['_REPLAYRESPONSE']._serialized_end=2049
+  _globals['_RECORDFEEDBACKREQUEST']._serialized_start=2051
+  _globals['_RECORDFEEDBACKREQUEST']._serialized_end=2141
+  _globals['_RECORDFEEDBACKRESPONSE']._serialized_start=2143
+  _globals['_RECORDFEEDBACKRESPONSE']._serialized_end=2185
+  _globals['_LISTFEEDBACKREQUEST']._serialized_start=2187
+  _globals['_LISTFEEDBACKREQUEST']._serialized_end=2247
+  _globals['_LISTFEEDBACKRESPONSE']._serialized_start=2249
+  _globals['_LISTFEEDBACKRESPONSE']._serialized_end=2343
+  _globals['_INFOREQUEST']._serialized_start=2345
+  _globals['_INFOREQUEST']._serialized_end=2358
+  _globals['_PARTITIONINFO']._serialized_start=2360
+  _globals['_PARTITIONINFO']._serialized_end=2462
+  _globals['_INFORESPONSE']._serialized_start=2465
+  _globals['_INFORESPONSE']._serialized_end=2610
+  _globals['_INGESTIONSERVICE']._serialized_start=2794
+  _globals['_INGESTIONSERVICE']._serialized_end=3764
 # @@protoc_insertion_point(module_scope)

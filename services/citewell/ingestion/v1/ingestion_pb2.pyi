@@ -256,12 +256,15 @@ class DeadLetter(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     RECORDED_FIELD_NUMBER: _builtins.int
+    REDRIVE_OF_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique: log id, partition and offset of the source."""
     event_id: _builtins.str
     paper_id: _builtins.str
     reason: _builtins.str
     message: _builtins.str
+    redrive_of: _builtins.str
+    """The id of the first dead letter of this event, if it was published again and died again. Empty otherwise."""
     @_builtins.property
     def position(self) -> _publication_pb2.LogPosition: ...
     @_builtins.property
@@ -276,10 +279,11 @@ class DeadLetter(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         recorded: _timestamp_pb2.Timestamp | None = ...,
+        redrive_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "recorded", b"recorded"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "id", b"id", "message", b"message", "paper_id", b"paper_id", "position", b"position", "reason", b"reason", "recorded", b"recorded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "id", b"id", "message", b"message", "paper_id", b"paper_id", "position", b"position", "reason", b"reason", "recorded", b"recorded", "redrive_of", b"redrive_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

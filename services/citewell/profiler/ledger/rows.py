@@ -31,7 +31,7 @@ class LedgerRows:
         self._connection, self._alone, self._locked = connection, alone, locked
 
     def papers(self, ids: Iterable[str]) -> dict[str, PaperState]:
-        ids = set(ids)
+        ids = {each for each in ids if "\0" not in each}  # PostgreSQL refuses to search for what no paper can have
         if self._locked is not None and not ids <= self._locked:
             raise Conflict("a citation was added by another process after the rows were locked")
         query = (
