@@ -112,6 +112,10 @@ def main() -> None:
         fail(f"the package {error.name!r} is not installed: pip install 'citewell[{entry.extra}]'")
     except UnknownSetting as error:
         fail(str(error), WRONG_USAGE)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(f"{error.filename}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from citewell.client import AsyncCitewell, Citewell, CitewellError, InvalidField
 from citewell.commands.stack import SERVICES, State, alive
 from tests.e2e.conftest import Running
 from tests.servers.missing import missing
-from tests.servers.processes import wait_until
+from tests.servers.processes import free_ports, wait_until
 
 ROOT = Path(__file__).parents[2]
 BUF = ROOT / ".cache" / "buf" / "node_modules" / ".bin" / "buf"
@@ -161,6 +161,56 @@ def test_a_wrong_setting_keeps_everything_down_and_is_named(
     assert failed.returncode == 1
     assert says in failed.stderr
     assert State.read(tmp_path) is None
+
+
+def test_down_ends_no_process_that_got_the_id_of_a_supervisor_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "up.lock").touch()
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            State(other.pid, {"recommender": "127.0.0.1:1"}).write(tmp_path)
+            down = citewell("down", "--data", str(tmp_path))
+            assert "nothing is up" in down.stdout
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+@pytest.mark.parametrize("written", ["", '{"super', '{"supervisor": 1, "later": 2}'])
+def test_a_state_that_a_crash_cut_off_is_none(tmp_path: Path, written: str) -> None:
+    (tmp_path / "up.json").write_text(written)
+    assert State.read(tmp_path) is None
+
+
+def test_up_names_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    failed = citewell("up", "--data", str(tmp_path / "file"), "--port-base", "0")
+    assert failed.returncode == 2
+    assert f"--data is '{tmp_path / 'file'}'" in failed.stderr
+
+
+def test_up_can_be_interrupted_while_a_service_waits_for_its_broker(tmp_path: Path) -> None:
+    told = {
+        "CITEWELL_INGESTION__LOG__KIND": "kafka",
+        "CITEWELL_INGESTION__LOG__KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_ports(1)[0]}",
+        "CITEWELL_PROFILER__LEDGER_URL": f"sqlite:///{tmp_path / 'ledger.sqlite'}",
+    }
+    command = [sys.executable, "-m", "citewell.cli", "up", "--data", str(tmp_path), "--port-base", "0", "--cluster"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner in the background ignores it
+    try:
+        started = subprocess.Popen(
+            command, env={**os.environ, **told}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with started as up:
+        supervisor = psutil.Process(up.pid)
+        wait_until(lambda: len(supervisor.children()) == len(SERVICES), "the services", 60)
+        processes = [*supervisor.children(), supervisor]
+        up.send_signal(signal.SIGINT)
+        _, left = psutil.wait_procs(processes, timeout=60)
+        for process in left:
+            process.kill()
+    assert not left
 
 
 def test_a_ledger_of_another_encoder_is_refused_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,10 @@ def down(data: Annotated[Path, typer.Option(help="The folder that `up` was given
     if state is None:
         typer.echo(f"nothing is up over {data}")
         return
-    os.kill(state.supervisor, signal.SIGTERM)
+    try:
+        os.kill(state.supervisor, signal.SIGTERM)
+    except PermissionError:
+        fail(f"process {state.supervisor} belongs to another user; stop it as that user")
     end = time.monotonic() + STOP_SECONDS * len(SERVICES)
     while alive(state.supervisor):
         if time.monotonic() > end:

@@ -18,6 +18,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from citewell.client import Tls
+from citewell.runtime.owner_lock import OwnerLock
 from citewell.runtime.settings import TlsClient
 from citewell.runtime.tls import client_credentials
 
@@ -54,13 +55,19 @@ class State:
         """The state of the folder; None unless its supervisor still runs."""
         try:
             state = State(**json.loads((data / "up.json").read_text()))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):  # there is none, or it was cut off
             return None
-        return state if alive(state.supervisor) else None
+        # After a crash, another program may have the supervisor's process id.
+        return state if supervision(data).is_held() else None
 
     @staticmethod
     def forget(data: Path) -> None:
         (data / "up.json").unlink(missing_ok=True)
+
+
+def supervision(data: Path) -> OwnerLock:
+    """The lock that a supervisor holds as long as it runs."""
+    return OwnerLock(data / "up.lock", f"the data folder {data}", "FAILED_PRECONDITION")
 
 
 def alive(pid: int) -> bool:

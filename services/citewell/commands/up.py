@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,11 +15,23 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from citewell.commands.failing import fail
+from citewell.commands.failing import WRONG_USAGE, fail
 from citewell.commands.securing import secure
-from citewell.commands.stack import DEFAULT_DATA, DEFAULT_PORT_BASE, Stack, StackError, State, choose_ports, ended
+from citewell.commands.stack import (
+    DEFAULT_DATA,
+    DEFAULT_PORT_BASE,
+    Stack,
+    StackError,
+    State,
+    choose_ports,
+    ended,
+    supervision,
+)
+from citewell.runtime.errors import FailedPrecondition
 
 _MOST_RESTART_PAUSE_SECONDS = 30.0
+_LOCK_SECONDS = 1.0
+"""Other commands hold the supervisor's lock for a moment to see whether it is held."""
 
 console = Console(highlight=False)
 
@@ -46,21 +59,26 @@ def up(
     if running is not None:
         fail(f"already up over {data} (process {running.supervisor}); `citewell down --data {data}` stops it")
     try:
+        (data / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"--data is '{data}', which cannot be a folder for the services: {error.strerror}", WRONG_USAGE)
+    try:
         if detach:
             _detach(data, timeout)
         else:
+            lock = supervision(data)
             stack = Stack(data, choose_ports(port_base), cluster)
             if secured:
                 told = secure(stack.data / "security")
                 stack.settings, stack.tls = told.settings, told.operator
+            asyncio.run(lock.acquire(_LOCK_SECONDS))
             _supervise(stack, timeout)
-    except StackError as error:
+    except (StackError, FailedPrecondition) as error:
         fail(str(error))
 
 
 def _detach(data: Path, timeout: float) -> None:
     """Runs the same command without --detach as a process in a session of its own."""
-    (data / "logs").mkdir(parents=True, exist_ok=True)
     log = data / "logs" / "up.log"
     arguments = [word for word in sys.argv[1:] if word != "--detach"]
     with log.open("wb") as output:
@@ -84,11 +102,12 @@ def _detach(data: Path, timeout: float) -> None:
 
 def _supervise(stack: Stack, timeout: float) -> None:
     stopping = threading.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: stopping.set())
-    stack.start()
     try:
+        stack.start()
         stack.wait(seconds=timeout)
+        # Until here a signal ends the start; from here on it ends the watch.
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: stopping.set())
         tls = [str(path) for path in (stack.tls.ca, stack.tls.certificate, stack.tls.key)] if stack.tls else []
         state = State(os.getpid(), stack.addresses, tls)
         state.write(stack.data)

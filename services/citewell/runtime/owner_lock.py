@@ -50,6 +50,17 @@ class OwnerLock:
             raise
         self._file = file
 
+    def is_held(self) -> bool:
+        """Whether a process holds it now."""
+        try:
+            file = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _locked(file)
+        finally:
+            os.close(file)
+
     def release(self) -> None:
         """Lets the next owner in; does nothing when the lock is not held."""
         if self._file is not None:
