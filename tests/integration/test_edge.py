@@ -17,6 +17,7 @@ from citewell.runtime.server import ServiceProcess
 from citewell.runtime.settings import UnknownSetting
 
 RECOMMEND = "/citewell.recommender.v1.RecommenderService/Recommend"
+MANUSCRIPT = f"{RECOMMEND}Manuscript"
 
 
 def free_port() -> int:
@@ -60,6 +61,35 @@ async def test_without_a_recommender_answers_say_so_and_the_edge_lives() -> None
         answer = await ask(port, "POST", RECOMMEND, b"{}", content_type="application/json", connect_timeout_ms="5000")
         assert (answer.status, json.loads(answer.body)["code"]) == (503, "unavailable")  # type: ignore[attr-defined]
         assert (await ask(port, "GET", "/healthz")).status == 200
+
+
+async def test_json_of_another_shape_is_refused_and_not_read_as_nothing() -> None:
+    port, nobody = free_port(), free_port()
+    refused = {
+        r'{"files": [{"name": "a.tex", "content": "\\section{Boats}"}]}': "files[0].content must be base64",
+        '{"files": [{"name": "a.tex", "content": "data:text/plain;base64,Qm9hdHM="}]}': "files[0].content must be",
+        "[]": "it must be a JSON object, not []",
+        '{"options": []}': "options must be a JSON object, not []",
+    }
+    async with serving(EdgeSettings(http_port=port, recommender_address=f"127.0.0.1:{nobody}")):
+        for body, told in refused.items():
+            error = await _error(port, body)
+            assert (error["code"], told in error["message"]) == ("invalid_argument", True), error
+        # All spellings of base64 go on to the recommender, which is not there.
+        for content in ("Qm9hdHM=", "Qm9hdHM", r"Qm9h\ndHM=\n", "-_+/", ""):
+            error = await _error(port, f'{{"files": [{{"name": "a.tex", "content": "{content}"}}]}}')
+            assert error["code"] == "unavailable", content
+
+
+async def _error(port: int, message: str) -> dict[str, str]:
+    answer = await ask(port, "POST", MANUSCRIPT, _framed(message.encode()), content_type="application/connect+json")
+    error: dict[str, str] = json.loads(answer.body[5:])["error"]  # type: ignore[attr-defined]
+    return error
+
+
+def _framed(message: bytes) -> bytes:
+    """A message of a Connect stream."""
+    return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 async def test_named_origins_may_call_and_others_may_not() -> None:

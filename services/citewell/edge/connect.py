@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from connectrpc.code import Code
@@ -13,7 +14,7 @@ from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
 from google.protobuf import json_format
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_status import rpc_status
@@ -22,6 +23,9 @@ from protobuf.wkt import Any as AnyDetail
 from citewell.runtime import telemetry
 
 _CODES = {code.name: code for code in Code}
+_BASE64 = re.compile(r"[\w+/\s-]*(?:=\s*){0,2}", re.ASCII)
+"""Both alphabets, also with line breaks or without padding. json_format reads them all, and skips other characters."""
+_LONGEST_QUOTE = 60
 _PASSED_ON = ("authorization", "traceparent", "tracestate")
 
 
@@ -54,10 +58,34 @@ class _Json:
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> Message:
         try:
-            return json_format.Parse(bytes(data) or b"{}", message_class(), max_recursion_depth=50)
+            message = json_format.Parse(bytes(data) or b"{}", message_class(), max_recursion_depth=50)
+            _require_shape(json.loads(data or b"{}"), cast(Descriptor, message_class.DESCRIPTOR), "")
+            return message
         except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
             name = message_class.DESCRIPTOR.name
             raise ConnectError(Code.INVALID_ARGUMENT, f"the request is no {name} in JSON: {error}") from None
+
+
+def _require_shape(told: Any, message: Descriptor, path: str) -> None:
+    """Refuses what json_format misreads: an empty list as an empty message, and plain text as base64."""
+    if not isinstance(told, dict):
+        raise json_format.ParseError(f"{path or 'it'} must be a JSON object, not {_quoted(told)}")
+    for field in message.fields:
+        value = told.get(field.json_name, told.get(field.name))
+        for number, each in enumerate(value if field.is_repeated and isinstance(value, list) else [value]):
+            at = f"{path}{'.' if path else ''}{field.json_name}{f'[{number}]' if field.is_repeated else ''}"
+            if each is None:
+                continue
+            if field.type == field.TYPE_BYTES and isinstance(each, str) and not _BASE64.fullmatch(each):
+                raise json_format.ParseError(f"{at} must be base64, not {_quoted(each)}")
+            inner = field.message_type
+            if inner is not None and inner.file.package == message.file.package and not inner.GetOptions().map_entry:
+                _require_shape(each, inner, at)
+
+
+def _quoted(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 class ConnectService(ConnectASGIApplication[None]):
