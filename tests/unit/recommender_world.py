@@ -30,6 +30,7 @@ from citewell.recommender.ports import (
 )
 from citewell.recommender.queries import Options
 from citewell.recommender.recommend import Limits, Recommender
+from citewell.recommender.settings import RecommenderSettings
 from citewell.runtime.errors import CitewellError, DeadlineExceeded
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.lexical import LexicalQuery, Terms
@@ -39,6 +40,7 @@ from citewell.scholarly.second_phase import PARTS, SecondPhaseQuery
 from citewell.scholarly.words import term_id
 
 QUERY = Query("as TARGETCIT has shown", "a draft")
+LIMITS = Limits.of(RecommenderSettings())
 
 
 LEXICAL = LexicalQuery(Terms.of({term_id("shown"): 0.6, term_id("draft"): 0.4}), 3.0, 1.2, 0.4, 10.0)
@@ -185,7 +187,7 @@ class World:
         self, *, reranker: bool = True, watermarks: bool = True, calibration: Calibration = NOT_CALIBRATED
     ) -> Recommender:
         models = self if reranker else None
-        return Recommender(self, self, self, models, self if watermarks else None, Limits(), self.clock, calibration)
+        return Recommender(self, self, self, models, self if watermarks else None, LIMITS, self.clock, calibration)
 
     async def ask(self, query: Query = QUERY, seconds: float = 10.0, **options: object) -> Answer:
         end = self.clock.now + seconds

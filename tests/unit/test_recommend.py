@@ -19,7 +19,7 @@ from citewell.recommender.ports import (
     SearchCall,
 )
 from citewell.recommender.queries import Options
-from citewell.recommender.recommend import Limits, Recommender
+from citewell.recommender.recommend import Recommender
 from citewell.runtime.errors import (
     CitewellError,
     DeadlineExceeded,
@@ -33,7 +33,7 @@ from citewell.runtime.errors import (
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.queries import AsOf, Query, Strategy
-from tests.unit.recommender_world import QUERY, World, ids, reasons
+from tests.unit.recommender_world import LIMITS, QUERY, World, ids, reasons
 
 TOLD = {each: Reranked(score, 0.9) for each, score in (("p7", 0.2), ("p6", 0.8), ("p5", 0.1), ("p4", 0.9))}
 """What the reranker says of the second phase's best."""
@@ -83,7 +83,7 @@ async def test_what_is_reranked_is_ordered_by_its_log_odds_and_the_second_phase_
 
 
 async def test_without_weight_or_second_phase_the_reranker_alone_orders_what_it_read() -> None:
-    for world, limits in ((World(second_phase=True), Limits(second_phase_weight=0.0)), (World(), Limits())):
+    for world, limits in ((World(second_phase=True), replace(LIMITS, second_phase_weight=0.0)), (World(), LIMITS)):
         world.reranking = Reranking(TOLD, "davinci")
         recommender = Recommender(world, world, world, world, world, limits, world.clock)
         options = Options(top_k=6, candidates=8, rerank_depth=8, strategy=Strategy.HYBRID)

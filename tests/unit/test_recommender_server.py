@@ -14,7 +14,7 @@ from citewell.recommender.recommend import Recommender
 from citewell.recommender.server import RecommenderServer
 from citewell.recommender.settings import RecommenderSettings
 from citewell.recommender.v1 import recommender_pb2 as messages
-from citewell.runtime.errors import Code, Overloaded
+from citewell.runtime.errors import Code, InvalidField, Overloaded
 from citewell.runtime.settings import UnknownSetting
 from citewell.scholarly.queries import Query
 
@@ -46,6 +46,25 @@ async def test_a_defect_in_one_request_of_a_batch_fails_that_request_alone(monke
     assert not error.HasField("retry_delay")
     busy = answer.results[2].error
     assert (busy.code, busy.retry_delay.ToMilliseconds()) == (Code.RESOURCE_EXHAUSTED, 1500)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        (messages.Options(top_k=101), "options.top_k"),
+        (messages.Options(top_k=-1), "options.top_k"),
+        (messages.Options(diversity=2), "options.diversity"),
+        (messages.Options(as_of=messages.AS_OF_KNOWLEDGE), "options.as_of"),
+    ],
+)
+async def test_wrong_options_of_a_draft_are_refused_once_and_not_at_every_place(
+    options: messages.Options, field: str
+) -> None:
+    server = RecommenderServer(settings())
+    request = messages.RecommendManuscriptRequest(text="A place [?] and another [?].", options=options)
+    with pytest.raises(InvalidField) as refused:
+        await anext(server.RecommendManuscript(request, None))
+    assert refused.value.field == field
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import grpc
 from citewell.ingestion.v1 import ingestion_pb2 as messages
 from citewell.ingestion.v1.ingestion_pb2_grpc import IngestionServiceStub
 from citewell.runtime.channels import invoke
-from citewell.runtime.errors import FailedPrecondition, InvalidField, RemoteInvalidArgument, shorten
+from citewell.runtime.errors import FailedPrecondition, InvalidField, shorten
 from citewell.types.v1 import feedback_pb2
 
 
@@ -24,7 +24,7 @@ class IngestionClient:
             answer: messages.GetPublicationStatusResponse = await invoke(
                 self._stub.GetPublicationStatus, request, "watermark", at_most=seconds
             )
-        except (InvalidField, RemoteInvalidArgument):
+        except InvalidField:
             raise InvalidField(
                 "options.min_watermark", token, "a token that Publish answered", reason="BAD_TOKEN"
             ) from None

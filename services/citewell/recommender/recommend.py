@@ -35,6 +35,7 @@ from citewell.recommender.ports import (
 )
 from citewell.recommender.queries import Options
 from citewell.recommender.rerank_stage import RerankStage
+from citewell.recommender.settings import RecommenderSettings
 from citewell.recommender.stages import OptionalStage, Run, together
 from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, InvalidField, NotFound
 from citewell.scholarly.papers import SearchFilter
@@ -52,13 +53,24 @@ DIVERSITY_POOL = 5
 class Limits:
     """The settings of stages that an answer can do without."""
 
-    rerank_seconds: float = 10.0
-    evidence_seconds: float = 2.0
-    breaker_failures: int = 3
-    breaker_rest_seconds: float = 2.0
-    prior_decay: float = 0.95
-    second_phase_weight: float = 0.75
+    rerank_seconds: float
+    evidence_seconds: float
+    breaker_failures: int
+    breaker_rest_seconds: float
+    prior_decay: float
+    second_phase_weight: float
     """w of `joined_scores`."""
+
+    @classmethod
+    def of(cls, settings: RecommenderSettings) -> Limits:
+        return cls(
+            rerank_seconds=settings.rerank_timeout_seconds,
+            evidence_seconds=settings.evidence_timeout_seconds,
+            breaker_failures=settings.breaker_failures,
+            breaker_rest_seconds=settings.breaker_rest_seconds,
+            prior_decay=settings.prior_decay,
+            second_phase_weight=settings.second_phase_weight,
+        )
 
 
 class Recommender:

@@ -82,17 +82,8 @@ class RecommenderServer(RecommenderServiceServicer):
         self._profiler, index = ProfilerClient(channels["profiler"]), IndexClient(channels["index"])
         self._reranker = RerankerClient(channels["reranker"]) if "reranker" in channels else None
         self._ingestion = IngestionClient(channels["ingestion"]) if "ingestion" in channels else None
-        limits = Limits(
-            settings.rerank_timeout_seconds,
-            settings.evidence_timeout_seconds,
-            settings.breaker_failures,
-            settings.breaker_rest_seconds,
-            settings.prior_decay,
-            settings.second_phase_weight,
-        )
-        self._recommender = Recommender(
-            self._profiler, index, index, self._reranker, self._ingestion, limits, time.monotonic, self._calibration
-        )
+        ports = self._profiler, index, index, self._reranker, self._ingestion
+        self._recommender = Recommender(*ports, Limits.of(settings), time.monotonic, self._calibration)
         for reason in Reason:  # a rate needs a value from before the first increase
             _degraded.add(0, {"reason": reason})
         telemetry.meter.create_observable_gauge(
@@ -176,6 +167,7 @@ class RecommenderServer(RecommenderServiceServicer):
     async def RecommendManuscript(
         self, request: messages.RecommendManuscriptRequest, context: Any
     ) -> AsyncIterator[messages.RecommendManuscriptResponse]:
+        options_from_message(request.options, self._settings.default_rerank_depth).validate()
         answers = answer_manuscript(request, lambda each: self._result(each, context), self._settings.batch_in_flight)
         async with aclosing(answers):
             async for answer in answers:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from citewell.recommender.answers import Degradation, Reason
 from citewell.recommender.breaker import Breaker
 from citewell.recommender.queries import Options
-from citewell.runtime.errors import CitewellError, DeadlineExceeded, Overloaded
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, MessageTooLarge, Overloaded
 from citewell.scholarly.queries import Query
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class OptionalStage:
         reserve = max(ANSWER_SECONDS, ANSWER_SHARE * left)
         try:
             result = await run.stage(self.name, work, at_most=self.at_most, reserve=max(reserve, (1 - share) * left))
-        except Overloaded as error:  # it works, so the breaker stays closed
+        except (Overloaded, MessageTooLarge) as error:  # it works, so the breaker stays closed
             run.degrade(self.overloaded or self.reason, f"{error.message}; {self.consequence}")
             return None
         except DeadlineExceeded as error:

@@ -8,6 +8,7 @@ MAX_EVENT_BYTES = 8 << 20
 """Of a whole event as it is stored in the log."""
 MAX_ID_BYTES = 256
 """Of a paper's id and of an event's."""
+MAX_REVISION = 2**63 - 1
 MAX_TITLE = 2_000
 MAX_ABSTRACT = 50_000
 MAX_AUTHORS = 20_000
