@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from citewell.lab import measure
 from citewell.lab.commands.evaluate import app
+from citewell.lab.commands.train import app as train
 from citewell.lab.experiment import Encoding
 from citewell.lab.measure import EvaluationSet
 from citewell.lab.protocol import Mode
@@ -105,6 +106,49 @@ def test_a_rerankers_figures_are_printed_for_eighty_columns_and_for_programs(
         assert found[row["system"], row["answer"], row["metric"]] == pytest.approx(row["mean"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--split", "train"], "'train' is no split to evaluate on"),
+        (["rerank", "--split", "all"], "'all' is no split to evaluate on"),
+        (["run", "--system", "best"], "'best' is no system"),
+        (["run", "--against", "best"], "'best' is no system"),
+        (["run", "--json", "."], ". is a folder"),
+        (["run", "--json", "{folder}/file/figures.json"], "cannot be written"),
+    ],
+)
+def test_a_wrong_option_is_named_before_the_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "file").touch()
+    command, *more = (word.format(folder=tmp_path) for word in arguments)
+    run = [str(PACKAGED_MODEL)] if command == "rerank" else []
+    asked = [command, *run, str(tmp_path), "--mode", "inductive", "--cache", str(tmp_path), *more]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize("command", ["second-phase", "term-weights", "query-map"])
+def test_the_folder_of_a_result_is_made_before_the_training(tmp_path: Path, command: str) -> None:
+    out = tmp_path / "new" / "folder" / "result.json"
+    result = CliRunner().invoke(train, [command, str(tmp_path), str(out), "--mode", "inductive"])
+    assert "holds neither papers.jsonl" in result.output
+    assert out.parent.is_dir()
+
+
+@pytest.mark.parametrize("run", ["nothing", "file"])
+def test_a_folder_that_holds_no_run_is_named(tmp_path: Path, data: Path, run: str) -> None:
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "file").touch()
+    asked = ["rerank", str(tmp_path / run), str(data), "--mode", "inductive", "--cache", str(tmp_path)]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code in (1, 2)
+    assert isinstance(result.exception, SystemExit)
+    assert str(tmp_path / run) in "".join(result.output.split("\n"))
+
+
 def test_a_leak_ends_the_command_without_figures(tmp_path: Path, cache: Path) -> None:
     papers, contexts, splits = invented()
     splits["train"].append(splits["test"][0])
@@ -114,6 +158,8 @@ def test_a_leak_ends_the_command_without_figures(tmp_path: Path, cache: Path) ->
     assert result.exit_code == 2
     assert "disjoint splits" in result.output
     assert not (tmp_path / "x.json").exists()
+    result = CliRunner().invoke(app, ["rerank", str(PACKAGED_MODEL), *arguments[1:6]])
+    assert (result.exit_code, "disjoint splits" in result.output) == (2, True)
 
 
 def test_the_report_writes_pages_and_pictures_and_no_text_of_the_set(

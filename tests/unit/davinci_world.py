@@ -40,8 +40,8 @@ def tokenizer() -> Tokenizer:
     return words
 
 
-def write_encoder(folder: Path) -> Path:
-    """A random two-layer BERT with its tokeniser."""
+def write_encoder(folder: Path, layers: int = 2) -> Path:
+    """A small random BERT with its tokeniser."""
     import torch
 
     torch.manual_seed(5)
@@ -49,7 +49,7 @@ def write_encoder(folder: Path) -> Path:
     config = BertConfig(
         vocab_size=words.get_vocab_size(),
         hidden_size=16,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=64,

@@ -131,6 +131,47 @@ def test_a_run_can_start_from_another(world: tuple[Path, TrainingData], tmp_path
     assert all(torch.equal(stored[name], second[name]) for name in stored)
 
 
+def test_a_small_model_starts_from_layers_of_a_large_one(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = write_encoder(tmp_path / "three", layers=3), world[1]
+    large = train(settings(encoder, steps=2), data, tmp_path / "large")
+    rates = {"learning_rate": 0.0, "head_learning_rate": 0.0}
+    chosen = settings(encoder, start_from=str(large.path), layers=2, steps=1, **rates)
+    small = train(chosen, data, tmp_path / "small")
+    before, after = large.model().state_dict(), small.model().state_dict()
+    for kept, layer in enumerate((0, 2)):
+        ends = [name.split(f"layer.{kept}.")[1] for name in after if f"layer.{kept}." in name]
+        assert ends
+        for end in ends:
+            assert torch.equal(
+                after[f"encoder.encoder.layer.{kept}.{end}"], before[f"encoder.encoder.layer.{layer}.{end}"]
+            )
+    assert not any("layer.2." in name for name in after)
+    export_folder(small, tmp_path / "served", Storage.INT8, "small", (2025, 12, 31), chosen.budget)
+    for wrong in (1, 4):
+        with pytest.raises(ValueError, match="layers is"):
+            train(dataclasses.replace(chosen, layers=wrong), data, tmp_path / f"wrong-{wrong}")
+
+
+def test_a_teachers_scores_are_learned(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = world
+    teacher = train(settings(encoder, steps=30, learning_rate=1e-3, validate_every=30), data, tmp_path / "teacher")
+
+    def apart(run: RunFolder) -> float:
+        """How far the candidates' shares lie from the teacher's, on average."""
+        pairs = PairBatches(data.validation, data.texts, run.tokenizer(), run.settings.decay)
+        both = [
+            scoring.score_lists(each, pairs, scoring.torch_encode(each, "fp32"))["davinci"].logit
+            for each in (run.model(), teacher.model())
+        ]
+        one, other = (torch.softmax(torch.from_numpy(np.nan_to_num(each, nan=-9.0)), dim=1) for each in both)
+        return float((one - other).abs().sum(dim=1).mean())
+
+    start = settings(encoder, steps=60, learning_rate=2e-3, head_learning_rate=5e-3, validate_every=60, seed=5)
+    alone = train(start, data, tmp_path / "alone")
+    taught = train(dataclasses.replace(start, teacher=str(teacher.path), taught=5.0), data, tmp_path / "taught")
+    assert apart(taught) < apart(alone)
+
+
 def test_other_settings_in_the_same_folder_are_refused(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
     encoder, data = world
     train(settings(encoder, steps=2), data, tmp_path)

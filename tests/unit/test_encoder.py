@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from citewell.inference.batches import token_batches
 from citewell.inference.sessions import Inputs, Precision, Runtime, Session, open_session
 from citewell.profiler.encoder import BATCH_TOKENS, GraphEncoder, centred, load_encoder
-from citewell.profiler.encoder_files import EncoderUnusable, read_encoder_files
+from citewell.profiler.encoder_files import CONTEXTS, EncoderUnusable, read_encoder_files
 from citewell.profiler.ledger.encoding import is_model
 from tests.servers.processes import wait_until
 from tests.tiny_models import CONFIG, write_tiny_encoder
@@ -260,6 +260,30 @@ def test_a_long_context_is_cut_round_its_marker(encoder: GraphEncoder, before: l
         whole = encoder.tokenize([" ".join(before)])[0], encoder.tokenize([" ".join(after)])[0]
         ended = left == len(whole[0]) - 2 or right == len(whole[1]) - 2
         assert ended or abs(left - right) <= 2
+
+
+def test_a_model_may_ask_for_shorter_contexts_than_papers(tmp_path: Path, cache: Path) -> None:
+    plain = load_encoder(str(write_tiny_encoder(tmp_path / "plain")), cache=cache)
+    folder = write_tiny_encoder(tmp_path / "short")
+    (folder / CONTEXTS).write_text('{"tokens": 10}')
+    short = load_encoder(str(folder), cache=cache)
+    text = "far " * 20 + "near TARGETCIT near" + " away" * 20
+    assert [len(each.ids) for each in plain.tokenize([text])] == [plain.max_tokens]
+    assert [len(each.ids) for each in short.tokenize([text, "paper " * 40])] == [10, plain.max_tokens]
+    assert short.cuts("one two TARGETCIT three four")
+    assert not plain.cuts("one two TARGETCIT three four")
+    assert not short.cuts("one two three four")
+    assert short.model_hash != plain.model_hash
+    changed = text.replace("far", "off").replace("away", "afar")
+    assert np.array_equal(*short.encode([text, changed], apart=True))
+
+
+@pytest.mark.parametrize("told", ["{", "[]", "{}", '{"tokens": "ten"}', '{"tokens": 2}', '{"tokens": 999}'])
+def test_a_wrong_length_of_contexts_is_refused(tmp_path: Path, told: str) -> None:
+    folder = write_tiny_encoder(tmp_path / "short")
+    (folder / CONTEXTS).write_text(told)
+    with pytest.raises(EncoderUnusable, match=CONTEXTS):
+        read_encoder_files(str(folder))
 
 
 @given(st.integers(1, 300), st.data())

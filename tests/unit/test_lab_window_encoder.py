@@ -121,7 +121,7 @@ def test_what_is_exported_is_what_was_trained(experiment: Experiment, enc1: Path
     assert window is not None
     text = experiment.data.contexts.texts[int(experiment.task.queries[0])]
     with torch.inference_mode():
-        expected = made._vectors([window.encoder.tokenize([text])[0].ids])[0].numpy()
+        expected = made.vectors([window.encoder.tokenize([text])[0].ids])[0].numpy()
     assert float(window.encode(text) @ expected) > 0.97  # int8 and bf16 are not exact
     with_window = replace(experiment, window_encoder=window)
     asked = experiment.task.queries[:10]

@@ -21,9 +21,13 @@ _LAST_AXIS = "last_axis"
 
 
 def quantize(graph: Path, target: Path, runtime: Runtime) -> None:
-    """Writes `graph` to `target` in the int8 form the runtime computes fast."""
+    """Writes `graph` to `target` in the int8 form the runtime computes fast; one with int8 weights stays as it is."""
+    model = onnx.load(graph)
+    if any(node.op_type == "DequantizeLinear" for node in model.graph.node):
+        onnx.save(model, target)
+        return
     if runtime is Runtime.OPENVINO:
-        onnx.save(with_int8_weights(onnx.load(graph)), target)
+        onnx.save(with_int8_weights(model), target)
         return
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -15,6 +15,7 @@ from citewell.lab import chosen
 from citewell.lab.brackets import Brackets
 from citewell.lab.dataset import Dataset, Rows, read_dataset
 from citewell.lab.knowledge import Citations, ProfileTable, citations, profile_table
+from citewell.lab.learned_contexts import learned_from
 from citewell.lab.lexical import LexicalProfile, Lexicon
 from citewell.lab.origins import origin_of
 from citewell.lab.protocol import Mode, Task, make_task, training_task
@@ -22,7 +23,7 @@ from citewell.lab.retrieval import IdOrder
 from citewell.lab.systems import Fusion, Profiler
 from citewell.lab.vectors import TextVectors, VectorCache, context_keys, encode_missing, paper_keys, text_vectors
 from citewell.profiler.encoder import GraphEncoder, load_encoder
-from citewell.profiler.encoder_files import DEFAULT_ENCODER
+from citewell.profiler.encoder_files import DEFAULT_ENCODER, read_encoder_files
 from citewell.profiler.lexical import FieldWeights, TermWeights
 from citewell.profiler.profiles import ProfileWeights, Vectors
 from citewell.profiler.query_map import QueryMap, find_query_map
@@ -87,6 +88,8 @@ class Experiment:
     """Which model ranks HYBRID's best again in the system "second-phase"; None = there is none, and no such system."""
     encoder: str = ""
     """`model_hash` of the encoder of `vectors`."""
+    encoder_folder: Path | None = None
+    """Its folder."""
 
     @cached_property
     def lexicon(self) -> Lexicon:
@@ -139,11 +142,16 @@ class Experiment:
 
     @property
     def to_learn_from(self) -> Rows:
-        """The task's queries. On the train split only those that did not teach the window encoder, if there is one."""
+        """The task's queries. On the train split only those that taught neither ENC1 nor the window encoder."""
         queries = self.task.queries
-        if self.window_encoder is None or self.task.split != "train":
+        if self.task.split != "train":
             return queries
-        return queries[~self.window_encoder.learned_from([self.data.contexts.texts[int(query)] for query in queries])]
+        texts = [self.data.contexts.texts[int(query)] for query in queries]
+        taught = np.zeros(len(queries), np.bool_)
+        for folder in (self.encoder_folder, self.window_encoder and self.window_encoder.folder):
+            if folder:
+                taught |= learned_from(folder, texts)
+        return queries[~taught]
 
     def of_split(self, split: str) -> Experiment:
         """The same set and knowledge with the queries of another split."""
@@ -210,13 +218,14 @@ def prepare(
     vectors = vectors_of(data, encoding, cache, on_progress)
     task = make_task(data, split, mode)
     known = citations(data, task.knowledge)
-    encoder = encoding.load()[1].model_hash
+    encoder, encoder_folder = encoding.load()[1].model_hash, read_encoder_files(encoding.encoder).folder
     found = find_query_map(learned.query_map, encoder)
     table, order = profile_table(known, vectors), IdOrder(data)
     words = find_term_weights(learned.term_weights)
     window = load_window_encoder(learned.window_encoder, encoder)
     second = configured_model(learned.second_phase)
-    return Experiment(data, task, vectors, known, table, order, found, words, window, second, encoder)
+    learned_parts = found, words, window, second
+    return Experiment(data, task, vectors, known, table, order, *learned_parts, encoder, encoder_folder)
 
 
 def vectors_of(data: Dataset, encoding: Encoding, cache: Path, on_progress: OnProgress) -> TextVectors:

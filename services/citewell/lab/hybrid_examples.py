@@ -58,7 +58,7 @@ def make_examples(
 
     The candidate lists, the costly part, are kept in `lists_file` and reused.
     """
-    lists = _lists(train, queries, depth, seed, on_progress, lists_file)
+    lists = train_lists(train, queries, depth, seed, on_progress, lists_file)
     contexts, vectors = train.data.contexts, train.vectors
     citing = contexts.citing[lists.queries]
     profiler = train.profiler
@@ -95,9 +95,10 @@ def make_examples(
     )
 
 
-def _lists(
+def train_lists(
     train: Experiment, count: int, depth: int, seed: int, on_progress: OnProgress, file: Path | None
 ) -> CandidateLists:
+    """HYBRID's first candidates of some train queries, kept in `file`."""
     if file and file.exists():
         return CandidateLists.load(file)
     queries: Rows = sampled(train.task.queries, count, seed)

@@ -1,7 +1,7 @@
 """ENC1: texts become vectors, on the CPU, without torch.
 
 A text longer than the window is cut around its TARGETCIT, so that the marker stays in the middle. A text without one
-is cut at the end.
+is cut at the end. A model may ask for a shorter window around the marker (contexts.json in its folder).
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ class GraphEncoder:
         self._separator = files.sep_token if files.pooling is Pooling.CLS else ". "
         self.model_id = files.name
         self.max_tokens = max_tokens
+        self._context_tokens = min(max_tokens, files.context_tokens)
         self.runtime = runtime
         rules = {
             "weights": files.weights_hash,
@@ -122,6 +123,8 @@ class GraphEncoder:
             "strip_markers": strip_markers,
             "text_rules": TEXT_RULES,
         }
+        if self._context_tokens < max_tokens:
+            rules["context_tokens"] = self._context_tokens
         self.exact_hash = _hash(rules, precision)
         interchangeable = precision in INTERCHANGEABLE
         self.model_hash = _hash(rules, Precision.FP32) if interchangeable else self.exact_hash
@@ -132,8 +135,8 @@ class GraphEncoder:
         return self._separator.join(part for part in (normalise(title), normalise(abstract)) if part)
 
     def cuts(self, text: str) -> bool:
-        prepared, _ = self._prepared(text)
-        return len(self._tokenizer.encode(prepared)) > self.max_tokens
+        prepared, target = self._prepared(text)
+        return len(self._tokenizer.encode(prepared)) > self._longest(target)
 
     def encode(self, texts: Sequence[str], *, apart: bool = False) -> NDArray[np.float32]:
         """One row a text. `apart`: a batch a text, so that no bit of a vector depends on the other texts."""
@@ -166,14 +169,19 @@ class GraphEncoder:
         """The tokens the model will see, the cut made and the special ones added."""
         prepared = [self._prepared(text) for text in texts]
         encodings = self._tokenizer.encode_batch([text for text, _ in prepared], add_special_tokens=False)
-        room = self.max_tokens - self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
         for encoding, (_, target) in zip(encodings, prepared, strict=True):
+            room = self._longest(target) - special
             if len(encoding) > room:
                 middle = _token_at(encoding, target) if target is not None else 0
                 start, end = centred(len(encoding), middle, room)
                 encoding.truncate(end)
                 encoding.truncate(end - start, direction="left")
         return [self._tokenizer.post_process(encoding) for encoding in encodings]
+
+    def _longest(self, target: int | None) -> int:
+        """How many tokens of a text are read, with a marker at `target` or without one."""
+        return self.max_tokens if target is None else self._context_tokens
 
     def _prepared(self, text: str) -> tuple[str, int | None]:
         """The text as it is tokenised, and where in it the target is."""

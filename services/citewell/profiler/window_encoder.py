@@ -7,14 +7,9 @@ stay as they are, so it needs no new view; but it belongs to the ENC1 whose prof
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zlib import crc32
-
-import numpy as np
-from numpy.typing import NDArray
 
 from citewell.inference.sessions import Precision
 from citewell.profiler.encoder import GraphEncoder, load_encoder
@@ -26,8 +21,6 @@ OFF = "none"
 PACKAGED_FOLDER = Path(__file__).parent / "window_model"
 DESCRIPTION = "window.json"
 """The file that says for which encoder a window encoder was made, and how long its windows are."""
-LEARNED = "learned_contexts.npy"
-"""The checksums of the contexts that may have taught the encoder (`checksums`), sorted."""
 TOKENS = 64
 """Tokens of a window, the special ones included."""
 
@@ -49,18 +42,6 @@ class WindowEncoder:
         """The vector of the words around the context's marker."""
         vector: Vectors = self.encoder.encode([context], apart=True)[0]
         return vector
-
-    def learned_from(self, contexts: Sequence[str]) -> NDArray[np.bool_]:
-        """Which contexts taught the encoder; its vectors of these look better than its vectors of others."""
-        file = self.folder / LEARNED
-        if not file.is_file():
-            return np.zeros(len(contexts), np.bool_)
-        return np.isin(checksums(contexts), np.load(file, allow_pickle=False))
-
-
-def checksums(contexts: Sequence[str]) -> NDArray[np.uint32]:
-    """CRC-32 of each context: tells which ones taught an encoder without keeping their text."""
-    return np.array([crc32(each.encode()) for each in contexts], np.uint32)
 
 
 def load_window_encoder(

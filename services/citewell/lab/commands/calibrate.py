@@ -19,12 +19,14 @@ from citewell.lab.commands.options import (
     DEFAULT_CACHE,
     Cache,
     Data,
+    Encoder,
     QueryMapFile,
     TermWeightsFile,
     TheMode,
     WindowEncoderFolder,
     failing_clearly,
     progress,
+    writable,
 )
 from citewell.lab.davinci.exported import ExportedModel
 from citewell.lab.experiment import Encoding, Experiment, LearnedParts, OnProgress, prepare
@@ -32,6 +34,7 @@ from citewell.lab.sampling import sampled
 from citewell.lab.signals import Judged, judge, with_everyday_draft
 from citewell.lab.whole_files import written_whole
 from citewell.profiler.encoder import GraphEncoder
+from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.term_weights import PACKAGED
 from citewell.recommender.confidence import VERSION, read_calibration, scorer
 from citewell.reranker.model_files import read_model_folder
@@ -62,7 +65,7 @@ class Outcome:
 def calibration(
     data: Data,
     mode: TheMode,
-    out: Annotated[Path, typer.Option(help="The JSON file for the recommender.")],
+    out: Annotated[Path, typer.Option(help="The JSON file for the recommender.", callback=writable)],
     model: Annotated[Path, typer.Option(help="Folder that `export davinci` wrote.", exists=True)] = PACKAGED_MODEL,
     depth: Annotated[int, typer.Option(min=2, max=300, help="Candidates that the reranker reads in serving.")] = 20,
     queries: Annotated[int, typer.Option(min=10, help="Validation queries to fit on.")] = 1000,
@@ -74,18 +77,21 @@ def calibration(
     weight: Annotated[
         float, typer.Option(min=0, help="Weight of the second phase's scores beside the reranker's, as in serving.")
     ] = chosen.JOINED,
+    encoder: Encoder = DEFAULT_ENCODER,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
     window_encoder: WindowEncoderFolder = PACKAGED,
-    page: Annotated[Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the figures here as Markdown, a picture beside.", callback=writable)
+    ] = None,
 ) -> None:
     """Fits the confidence of items that HYBRID retrieves, reranked and not, and writes it for the recommender."""
     console = Console()
     with failing_clearly(), progress() as on_progress:
         order = configured_model(second_phase)
-        encoding = Encoding()
-        encoder, _ = encoding.load()
+        encoding = Encoding(encoder)
+        loaded, _ = encoding.load()
         exported = ExportedModel(model)
         parts = LearnedParts(query_map, term_weights, window_encoder, second_phase)
         system = "second-phase" if order else "hybrid"
@@ -94,14 +100,14 @@ def calibration(
             experiment = prepare(data, split, mode, encoding, cache, on_progress, learned=parts)
             learned = experiment.learned_hashes
             judged.append(
-                _judged(experiment, encoder, exported, count, part, depth, seed, cache, on_progress, system, weight)
+                _judged(experiment, loaded, exported, count, part, depth, seed, cache, on_progress, system, weight)
             )
     outcomes = {kind: fitted_on(kind, names, judged[0], judged[1], depth) for kind, names in KINDS.items()}
     hashes = {"reranked": read_model_folder(model).hash, "not reranked": ""}
     tables = [
         {
             "strategy": Strategy.HYBRID.value,
-            "encoder": scorer(encoder.model_hash, *learned),
+            "encoder": scorer(loaded.model_hash, *learned),
             "reranked": bool(hashes[kind]),
             "reranker": hashes[kind],
             "features": list(outcome.fitted.names),

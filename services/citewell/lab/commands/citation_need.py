@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from citewell.lab.citation_need import Examples, Trained, area, examples, precision_and_recall, train
-from citewell.lab.commands.options import SEED, Data, failing_clearly
+from citewell.lab.commands.options import SEED, Data, failing_clearly, writable
 from citewell.lab.dataset import read_dataset
 from citewell.manuscripts.need import read_need_model
 
 
 def citation_need(
     data: Data,
-    out: Annotated[Path, typer.Option(help="The .npz file of weights.")],
+    out: Annotated[Path, typer.Option(help="The .npz file of weights.", callback=writable)],
     also: Annotated[
         list[Path] | None, typer.Option(help="Folder of another data set to measure on; may be repeated.", exists=True)
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Writes the figures here as Markdown.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Writes the figures here as Markdown.", callback=writable)] = None,
 ) -> None:
     """Learns from the train split, chooses penalty and threshold on validation, and measures on test."""
     with failing_clearly():

@@ -75,6 +75,9 @@ def run(
     output: TheOutput = Output.TEXT,
 ) -> None:
     """Ranks every query of a split with each system, and prints metrics with intervals and paired differences."""
+    for option, names in (("--system", system or ()), ("--against", (against,))):
+        if unknown := [name for name in names if name not in SYSTEMS]:
+            raise typer.BadParameter(f"{unknown[0]!r} is no system; known: {', '.join(SYSTEMS)}", param_hint=option)
     encoding = Encoding(encoder, paper_tokens, context_tokens, raw)
     with failing_clearly(), progress() as on_progress:
         experiment = prepare(
@@ -118,8 +121,6 @@ def import_(
 
 
 def _search(experiment: Experiment, name: str, on_progress: OnProgress) -> Ranking:
-    if name not in SYSTEMS:
-        raise typer.BadParameter(f"{name!r} is no system; known: {', '.join(SYSTEMS)}", param_hint="--system")
     return search(
         SYSTEMS[name](experiment),
         experiment.data,

@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from citewell.lab.commands.options import DEFAULT_CACHE, SEED, Cache, Data, Split, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import (
+    DEFAULT_CACHE,
+    SEED,
+    Cache,
+    Data,
+    Split,
+    TheMode,
+    failing_clearly,
+    progress,
+    writable,
+)
 from citewell.lab.experiment import Encoding, prepare
 from citewell.lab.ilciter import CONDITIONAL, METHODS, OKAPI, PLUS, SpanStore, evaluate
 from citewell.lab.metrics import compare, estimate
@@ -38,7 +48,7 @@ def ilciter(
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 13,
     titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,
     cache: Cache = DEFAULT_CACHE,
-    out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.", callback=writable)] = None,
 ) -> None:
     """Ranks papers by the spans for which train papers cite them, over queries whose cited paper has a span."""
     with failing_clearly(), progress() as on_progress:

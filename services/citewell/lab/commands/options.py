@@ -19,10 +19,29 @@ from citewell.runtime.errors import CitewellError
 if TYPE_CHECKING:
     from citewell.lab.experiment import OnProgress
 
+
+def writable(path: Path | None) -> Path | None:
+    """Makes the folder of a result at the start, so that hours of work do not end at a folder that is missing."""
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise typer.BadParameter(f"{path} cannot be written: {error.strerror}") from None
+        if path.is_dir():
+            raise typer.BadParameter(f"{path} is a folder; expected a file")
+    return path
+
+
+def _evaluated(split: str) -> str:
+    if split not in SPLITS[1:]:
+        raise typer.BadParameter(f"{split!r} is no split to evaluate on; expected {' or '.join(SPLITS[1:])}")
+    return split
+
+
 Cache = Annotated[Path, typer.Option(help="Where text vectors are kept.", envvar="CITEWELL_LAB_CACHE")]
 Data = Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)]
 TheMode = Annotated[Mode, typer.Option("--mode", help="Which protocol the figures follow.")]
-Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.")]
+Split = Annotated[str, typer.Option(help=f"One of {', '.join(SPLITS[1:])}.", callback=_evaluated)]
 Encoder = Annotated[str, typer.Option(help="ENC1: a folder, a Hugging Face id, or the packaged default.")]
 PaperTokens = Annotated[int, typer.Option(help="Tokens kept of a title and abstract; 0 is the model's limit.")]
 ContextTokens = Annotated[int, typer.Option(help="Tokens kept of a context; 0 is the model's limit.")]
@@ -36,7 +55,7 @@ WindowEncoderFolder = Annotated[
     str,
     typer.Option("--window-encoder", help="The encoder of the words around the marker: packaged, none, or a folder."),
 ]
-JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.")]
+JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the figures here as well.", callback=writable)]
 SEED = 2026
 """Of samples and resamplings where the command names none."""
 DEFAULT_CACHE = Path.home() / ".cache" / "citewell" / "lab"

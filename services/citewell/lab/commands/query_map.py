@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, Encoder, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import (
+    DEFAULT_CACHE,
+    Cache,
+    Data,
+    Encoder,
+    TheMode,
+    failing_clearly,
+    progress,
+    writable,
+)
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.origins import origin_digest
 from citewell.lab.query_map import Learned, MapSettings, learn
@@ -24,7 +33,7 @@ SHOWN = ("MRR", "R@10", "R@300")
 
 def query_map(
     data: Data,
-    out: Annotated[Path, typer.Argument(help="The map's file, for CITEWELL_PROFILER__QUERY_MAP.")],
+    out: Annotated[Path, typer.Argument(help="The map's file, for CITEWELL_PROFILER__QUERY_MAP.", callback=writable)],
     mode: TheMode,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts that are used.")] = DEFAULT.queries,
     validation_queries: Annotated[

@@ -9,9 +9,19 @@ import typer
 from rich.markdown import Markdown
 
 from citewell.lab import chosen
-from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, WindowEncoderFolder, progress
+from citewell.lab.commands.options import (
+    Encoder,
+    QueryMapFile,
+    Split,
+    TermWeightsFile,
+    WindowEncoderFolder,
+    failing_clearly,
+    progress,
+    writable,
+)
 from citewell.lab.commands.tables import Output, TheOutput, console, print_csv, print_json
 from citewell.lab.protocol import Mode
+from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.term_weights import PACKAGED
 from citewell.reranker.pairs import TokenBudget
 
@@ -29,7 +39,7 @@ def rerank(
     data: Annotated[Path, typer.Argument(help="Folder of one data set: papers, contexts, splits.", exists=True)],
     mode: Annotated[Mode, typer.Option(help="Which protocol the figures follow.")],
     cache: Annotated[Path, typer.Option(help="Where text vectors and scores are kept.", envvar="CITEWELL_LAB_CACHE")],
-    split: Annotated[str, typer.Option(help="validation or test.")] = "validation",
+    split: Split = "validation",
     queries: Annotated[int, typer.Option(help="Size of the sample of the split's queries.")] = 1000,
     depth: Annotated[int, typer.Option(help="k: candidates per query.")] = 100,
     candidates: Annotated[
@@ -40,6 +50,7 @@ def rerank(
         float,
         typer.Option(min=0, help="With second-phase: weight of its scores beside the reranker's log-odds."),
     ] = chosen.JOINED,
+    encoder: Encoder = DEFAULT_ENCODER,
     paper_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a paper; 0 is its limit.")] = 0,
     context_tokens: Annotated[int, typer.Option(help="Tokens ENC1 reads of a context; 0 is its limit.")] = 0,
     titles_only: Annotated[bool, typer.Option(help="Leave all abstracts out.")] = False,
@@ -52,9 +63,11 @@ def rerank(
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
     window_encoder: WindowEncoderFolder = PACKAGED,
-    out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the tables here as Markdown.", callback=writable)] = None,
     output: TheOutput = Output.TEXT,
-    keep: Annotated[Path | None, typer.Option(help="Write the model's ranks here, for --against.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Write the model's ranks here, for --against.", callback=writable)
+    ] = None,
     against: Annotated[
         Path | None, typer.Option(help="Ranks another run kept: compare with them.", exists=True)
     ] = None,
@@ -71,11 +84,11 @@ def rerank(
     from citewell.lab.davinci.scoring import exported_encode, joined, score_cached, served_encode, torch_encode
     from citewell.lab.experiment import Encoding, LearnedParts, prepare
 
-    folder = starting_point(run)
-    settings, model = folder.settings, folder.model()
-    tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
-    with progress() as on_progress:
-        encoding = Encoding(paper_tokens=paper_tokens, context_tokens=context_tokens)
+    with failing_clearly(), progress() as on_progress:
+        folder = starting_point(run)
+        settings, model = folder.settings, folder.model()
+        tokenizer = folder.tokenizer(asked_budget(settings.budget, budget))
+        encoding = Encoding(encoder, paper_tokens=paper_tokens, context_tokens=context_tokens)
         experiment = prepare(
             data,
             split,

@@ -16,17 +16,20 @@ from citewell.lab.commands.options import (
     DEFAULT_CACHE,
     Cache,
     Data,
+    Encoder,
     QueryMapFile,
     TermWeightsFile,
     TheMode,
     WindowEncoderFolder,
     failing_clearly,
     progress,
+    writable,
 )
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.second_phase.examples import Sparse, drawn, examples, sparse_experiment
 from citewell.lab.second_phase.training import Network, Training, figures, ranks, train
 from citewell.lab.whole_files import written_whole
+from citewell.profiler.encoder_files import DEFAULT_ENCODER
 from citewell.profiler.term_weights import PACKAGED
 
 DEFAULT = Training()
@@ -34,7 +37,7 @@ DEFAULT = Training()
 
 def second_phase(
     data: Data,
-    out: Annotated[Path, typer.Argument(help="The model's file, for CITEWELL_INDEX__SECOND_PHASE.")],
+    out: Annotated[Path, typer.Argument(help="The model's file, for CITEWELL_INDEX__SECOND_PHASE.", callback=writable)],
     mode: TheMode,
     queries: Annotated[int, typer.Option(help="Train queries; 0 = all.")] = 6000,
     sparse_queries: Annotated[int, typer.Option(help="Train queries of a poorer copy of the corpus; 0 = none.")] = 5000,
@@ -49,6 +52,7 @@ def second_phase(
     without: Annotated[list[str] | None, typer.Option(help="A feature to leave out; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the training.")] = DEFAULT.seed,
     sample: Annotated[int, typer.Option(help="Seed of the samples of queries.")] = 13,
+    encoder: Encoder = DEFAULT_ENCODER,
     cache: Cache = DEFAULT_CACHE,
     query_map: QueryMapFile = "",
     term_weights: TermWeightsFile = PACKAGED,
@@ -60,7 +64,7 @@ def second_phase(
         if unknown := set(without or ()) - FEATURES.keys():
             raise ValueError(f"--without names unknown features {sorted(unknown)}; known are {', '.join(FEATURES)}")
         names = tuple(name for name in FEATURES if name == "score" or name not in (without or ()))
-        encoding, began = Encoding(), time.process_time()
+        encoding, began = Encoding(encoder), time.process_time()
         validation = prepare(
             data,
             "validation",
@@ -79,6 +83,7 @@ def second_phase(
                 query_map=validation.query_map,
                 term_weights=validation.term_weights,
                 window_encoder=validation.window_encoder,
+                encoder_folder=validation.encoder_folder,
             )
             corpora.append(
                 examples(poor, drawn(poor, sparse_queries, sample), names, on_progress, "sparse train queries")

@@ -11,7 +11,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from citewell.lab.commands.options import DEFAULT_CACHE, Cache, Data, QueryMapFile, TheMode, failing_clearly, progress
+from citewell.lab.commands.options import (
+    DEFAULT_CACHE,
+    Cache,
+    Data,
+    QueryMapFile,
+    TheMode,
+    failing_clearly,
+    progress,
+    writable,
+)
 from citewell.lab.experiment import Encoding, LearnedParts, prepare
 from citewell.lab.term_weights import TRAINED, Learned, WeightSettings, learn
 from citewell.lab.whole_files import written_whole
@@ -23,7 +32,9 @@ SHOWN = ("MRR", "R@10", "R@300")
 
 def term_weights(
     data: Data,
-    out: Annotated[Path, typer.Argument(help="The weights' file, for CITEWELL_PROFILER__TERM_WEIGHTS.")],
+    out: Annotated[
+        Path, typer.Argument(help="The weights' file, for CITEWELL_PROFILER__TERM_WEIGHTS.", callback=writable)
+    ],
     mode: TheMode,
     queries: Annotated[int, typer.Option(min=1, help="The most train contexts that are used.")] = DEFAULT.queries,
     validation_queries: Annotated[

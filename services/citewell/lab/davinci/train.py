@@ -20,6 +20,7 @@ from citewell.lab.davinci.model import (
     HeadOutput,
     Loss,
     Reranker,
+    keep_layers,
     load_encoder,
     minilm_folder,
     parse_heads,
@@ -83,6 +84,7 @@ class _Trainer:
         self.losses = {name: loss for name, (_, loss) in parse_heads(settings.heads, settings.loss).items()}
         self.tokenizer = run.tokenizer()
         self.model = _new_model(settings).to(self.device)
+        self.teacher = _teacher(settings, self.device)
         self.optimizer = torch.optim.AdamW(_parameter_groups(self.model, settings))
         lengths = np.array([len(data.texts.data.contexts.texts[int(row)]) for row in data.lists.queries], np.int32)
         tokenizers = [run.tokenizer(shortened(settings.budget, share)) for share in settings.shares]
@@ -138,16 +140,29 @@ class _Trainer:
         batch = self.batches[number % len(self.batches)].batch(number).tensors(self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
             outputs: dict[str, HeadOutput] = self.model(*batch)
+            wanted = self._taught(batch)
         width = 1 + settings.sampling.count
         retrieval = settings.joined * batch[3][:, list(PriorKind).index(PriorKind.SCORE)]
 
         def loss(kind: Loss, logit: Tensor) -> Tensor:
             found = ranking_loss(kind, (logit + retrieval).reshape(-1, width), settings.margin)
-            if not settings.alone:
-                return found
-            return found + settings.alone * ranking_loss(kind, logit.reshape(-1, width), settings.margin)
+            if settings.alone:
+                found = found + settings.alone * ranking_loss(kind, logit.reshape(-1, width), settings.margin)
+            if wanted is not None:
+                shares = torch.softmax((wanted + retrieval).reshape(-1, width), dim=1)
+                told = nn.functional.cross_entropy((logit + retrieval).reshape(-1, width), shares)
+                found = found + settings.taught * told
+            return found
 
         return {name: loss(kind, outputs[name].logit) for name, kind in self.losses.items()}
+
+    def _taught(self, batch: tuple[Tensor, ...]) -> Tensor | None:
+        """The teacher's log-odds of the pairs; None without a teacher."""
+        if self.teacher is None:
+            return None
+        with torch.no_grad():
+            first: HeadOutput = next(iter(self.teacher(*batch).values()))
+        return first.logit
 
     def _validate(self) -> dict[str, float]:
         """MRR of every head; that of the first decides which weights to keep, and when to stop."""
@@ -191,7 +206,8 @@ def _encoder_files(settings: TrainSettings) -> tuple[Path, dict[str, Any]]:
     """The tokeniser's file and the configuration of the encoder a run starts from."""
     if settings.start_from:
         source = starting_point(Path(settings.start_from))
-        return source.tokenizer_file, source.encoder_config | settings.apart
+        layers = {"num_hidden_layers": settings.layers} if settings.layers else {}
+        return source.tokenizer_file, source.encoder_config | settings.apart | layers
     folder = Path(minilm_folder() if settings.encoder == "minilm" else settings.encoder)
     encoder: Any = load_encoder(settings.encoder, settings.layers, settings.apart)
     if not (folder / "tokenizer.json").exists():  # a Hugging Face id: its files are in the hub's cache
@@ -208,11 +224,22 @@ def _new_model(settings: TrainSettings) -> Reranker:
         encoder = load_encoder(settings.encoder, settings.layers, settings.apart)
         return Reranker(encoder, variants, settings.head_size)
     source = starting_point(Path(settings.start_from)).model(settings.apart)
+    if settings.layers:
+        keep_layers(source.encoder, settings.layers)
     model = Reranker(source.encoder, variants, settings.head_size)
     for name in settings.heads:
         if name in source.heads:
             model.heads[name].load_state_dict(source.heads[name].state_dict())
     return model
+
+
+def _teacher(settings: TrainSettings, device: torch.device) -> Reranker | None:
+    if not settings.teacher:
+        return None
+    model = starting_point(Path(settings.teacher)).model(settings.apart).to(device)
+    if len(model.heads) != 1:
+        raise ValueError(f"the teacher {settings.teacher} has {len(model.heads)} heads; it must have one")
+    return model.eval().requires_grad_(requires_grad=False)
 
 
 def _parameter_groups(model: Reranker, settings: TrainSettings) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from transformers import AutoModel
 
 from citewell.lab.dataset import Dataset, Rows
 from citewell.lab.experiment import Experiment, OnProgress
-from citewell.lab.pretrained import freeze_word_embeddings, read_tokenizer, weights_of
+from citewell.lab.pretrained import freeze_word_embeddings, loading_quietly, read_tokenizer, weights_of
 from citewell.lab.rivals.citation_neighbours import Bands, CitationNeighbours
 from citewell.lab.rivals.optimisers import Optimisers
 from citewell.lab.rivals.query_texts import nearest_words
@@ -78,7 +78,8 @@ class TextEncoder(nn.Module):
         self._tokenizer.enable_padding()
         self._mean = settings.pooling == "mean"
         name = weights_of(settings.encoder)
-        self.encoder = AutoModel.from_pretrained(name, dtype=torch.float32, add_pooling_layer=False)
+        with loading_quietly():
+            self.encoder = AutoModel.from_pretrained(name, dtype=torch.float32, add_pooling_layer=False)
         if settings.freeze_words:
             freeze_word_embeddings(self.encoder)
 
