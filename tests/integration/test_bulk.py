@@ -289,9 +289,20 @@ def test_the_command_says_what_is_wrong_with_a_build(
     assert told in " ".join(result.output.split())
 
 
+def test_the_command_makes_no_ledger_that_nobody_named(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["load", "--bulk", str(built)])
+    assert "CITEWELL_PROFILER__LEDGER_URL is not set" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_loads_a_build(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CITEWELL_PROFILER__LEDGER_URL", f"sqlite:///{tmp_path}/ledger.db")
     result = CliRunner().invoke(app, ["load", "--bulk", str(built)])
     assert result.exit_code == 0, result.output
-    assert f"{PAPERS} papers" in result.output
-    assert "serves when a profiler has filled the index" in " ".join(result.output.split())
+    told = " ".join(result.output.split())
+    assert f"{PAPERS} papers" in told
+    assert f"{tmp_path}/ledger.db" in result.output.replace("\n", "")
+    assert "serves when a profiler has filled the index" in told

@@ -1,4 +1,4 @@
-"""`citewell migrate` by the owner of the tables, and a profiler whose role may not change them (real PostgreSQL)."""
+"""`citewell migrate`: which ledger it takes; the owner of the tables, and a profiler whose role may not change them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,49 @@ def ledger(postgres_server: PostgresServer) -> Iterator[dict[str, str]]:
             admin.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(role)))
 
 
-def migrate(url: str, *options: str) -> subprocess.CompletedProcess[str]:
+def migrate(url: str, *options: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, in a folder; without a URL, the setting is not there."""
     return subprocess.run(
         [sys.executable, "-m", "citewell.cli", "migrate", *options],
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "CITEWELL_PROFILER__LEDGER_URL": url},
+        cwd=cwd,
+        env={**os.environ, **({"CITEWELL_PROFILER__LEDGER_URL": url} if url else {})},
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "code", "told"),
+    [
+        ("", (), 2, "CITEWELL_PROFILER__LEDGER_URL is not set"),
+        ("", ("--check",), 2, "CITEWELL_PROFILER__LEDGER_URL is not set"),
+        ("", ("--data", "missing"), 2, "--data is 'missing', which is no folder"),
+        ("sqlite:///sub/ledger.sqlite", ("--check",), 1, "{here}/sub/ledger.sqlite: there is no file"),
+        ("sqlite:///sub/ledger.sqlite", ("--grant-to", "app"), 1, "{here}/sub/ledger.sqlite: SQLite has no roles"),
+    ],
+)
+def test_it_makes_no_ledger_that_nobody_named(
+    tmp_path: Path, url: str, options: tuple[str, ...], code: int, told: str
+) -> None:
+    refused = migrate(url, *options, cwd=tmp_path)
+    assert refused.returncode == code
+    assert told.format(here=tmp_path) in refused.stderr
+    assert "--grant-to" in options or list(tmp_path.iterdir()) == []
+
+
+def test_it_says_which_ledger_it_migrated(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for url, options, file in (
+        ("sqlite:///own.sqlite", (), "own.sqlite"),
+        ("", ("--data", "data"), "data/ledger.sqlite"),
+        ("sqlite:///own.sqlite", ("--data", "data"), "data/ledger.sqlite"),
+    ):
+        done = migrate(url, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"the ledger sqlite:///{tmp_path / file} ")
+        assert (tmp_path / file).is_file()
+    assert done.stdout.endswith(f"has schema {NEWEST}\n")
 
 
 @pytest.fixture

@@ -77,12 +77,16 @@ def load_bulk(
     return manifest, view
 
 
-def load_configured(folder: Path, on_rows: OnRows) -> tuple[Manifest, View]:
-    """The same into the ledger that CITEWELL_PROFILER__LEDGER_URL names, for a view with the profiler's settings."""
+def load_configured(folder: Path, on_rows: OnRows) -> tuple[Manifest, View, str]:
+    """The same into the ledger that CITEWELL_PROFILER__LEDGER_URL names, for a view with the profiler's settings.
+
+    Returns also the ledger's name for messages.
+    """
     settings = read_settings(ProfilerSettings)
-    database = Database(settings.ledger_url)
+    database = Database(settings.named_ledger_url)
     try:
-        return load_bulk(database, folder, settings.profile_weights, settings.point_form, on_rows)
+        manifest, view = load_bulk(database, folder, settings.profile_weights, settings.point_form, on_rows)
+        return manifest, view, database.name
     finally:
         database.close()
 

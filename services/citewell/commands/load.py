@@ -191,11 +191,11 @@ def load_built(folder: Path) -> str:
                     bars[table] = progress.add_task(table, total=count)
                 progress.update(bars[table], completed=done, total=count)
 
-            manifest, view = load_configured(folder, on_rows)
+            manifest, view, ledger = load_configured(folder, on_rows)
     except ValueError as error:
         fail(str(error))
     seconds = time.monotonic() - started
-    told = f"{manifest.papers:,} papers, {manifest.citations:,} citations in {seconds:,.1f} s"
+    told = f"{manifest.papers:,} papers, {manifest.citations:,} citations in {seconds:,.1f} s into {ledger}"
     when = "serves" if view.serving else "takes over"
     return f"{told}; view {view.name} {when} when a profiler has filled the index"
 

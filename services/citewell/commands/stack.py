@@ -70,6 +70,11 @@ def supervision(data: Path) -> OwnerLock:
     return OwnerLock(data / "up.lock", f"the data folder {data}", "FAILED_PRECONDITION")
 
 
+def ledger_of(data: Path) -> str:
+    """The URL of the ledger in a data folder."""
+    return f"sqlite:///{data.resolve() / 'ledger.sqlite'}"
+
+
 def alive(pid: int) -> bool:
     """Whether a process with this id is there."""
     try:
@@ -159,7 +164,7 @@ class Stack:
             return {"CITEWELL_INDEX__FOLDER": str(self.data / "index"), **os.environ, **told, **self.settings}
         # Everything is in the data folder, whatever the environment names: it may describe a running cluster.
         told |= {
-            "CITEWELL_PROFILER__LEDGER_URL": f"sqlite:///{self.data / 'ledger.sqlite'}",
+            "CITEWELL_PROFILER__LEDGER_URL": ledger_of(self.data),
             "CITEWELL_INGESTION__DATA": str(self.data),
             "CITEWELL_INGESTION__LOG__KIND": "local",
             "CITEWELL_INDEX__FOLDER": str(self.data / "index"),

@@ -127,6 +127,16 @@ class ProfilerSettings(ServiceSettings):
     """b of BM25, the length normalisation: 0 = none, 1 = full."""
 
     @property
+    def named_ledger_url(self) -> str:
+        """`ledger_url`, for commands that write to the ledger. UnknownSetting where nobody set it."""
+        if "ledger_url" not in self.model_fields_set:
+            raise UnknownSetting(
+                "CITEWELL_PROFILER__LEDGER_URL is not set: it names the ledger, e.g. postgresql://user@host/name, or "
+                "sqlite:///.citewell/ledger.sqlite for the one of `citewell up`"
+            )
+        return self.ledger_url
+
+    @property
     def profile_weights(self) -> ProfileWeights:
         return ProfileWeights(self.alpha, self.beta)
 

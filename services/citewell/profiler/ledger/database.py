@@ -43,14 +43,19 @@ class Conflict(Unavailable):
 class Database:
     """The connections to one ledger. Thread-safe."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
+        """Without `create`, a missing SQLite file is Unavailable instead of made."""
         try:
             parsed = make_url(url)
             self.is_sqlite = parsed.get_backend_name() == "sqlite"
             if self.is_sqlite:
-                self._engine = _sqlite_engine(parsed)
+                file = _file_of(parsed)
+                self._engine = _sqlite_engine(parsed, file, create)
+                self.name = f"sqlite:///{file.absolute()}" if file else url
+                """The ledger's URL for messages."""
             elif parsed.get_backend_name() == "postgresql":
                 self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+                self.name = without_password(url)
             else:
                 raise ArgumentError("no such database is known here")
         except (ArgumentError, ModuleNotFoundError) as error:
@@ -238,10 +243,19 @@ def chunks(items: Sequence[Item], size: int = PARAMETERS) -> Iterator[Sequence[I
         yield items[at : at + size]
 
 
-def _sqlite_engine(url: sa.URL) -> sa.Engine:
-    if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+def _file_of(url: sa.URL) -> Path | None:
+    return Path(url.database) if url.database and url.database != ":memory:" else None
+
+
+def _sqlite_engine(url: sa.URL, file: Path | None, create: bool) -> sa.Engine:
+    if file and create:
+        file.parent.mkdir(parents=True, exist_ok=True)
     engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+
+    @sa.event.listens_for(engine, "do_connect")
+    def require_file(*_: object) -> None:
+        if file and not create and not file.is_file():
+            raise Unavailable(f"there is no file {file}", stage="ledger")
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _: object) -> None:
