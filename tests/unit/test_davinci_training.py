@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,14 @@ from citewell.lab.davinci import scoring
 from citewell.lab.davinci import train as training
 from citewell.lab.davinci.batches import PairBatches, TrainingBatches
 from citewell.lab.davinci.export import Storage, export_folder
+from citewell.lab.davinci.exported import exported_weights
 from citewell.lab.davinci.lists import NegativeSampling
 from citewell.lab.davinci.model import ApartBert
 from citewell.lab.davinci.runs import RunFolder
 from citewell.lab.davinci.settings import TrainSettings
 from citewell.lab.davinci.texts import PairTexts, make_mentions
 from citewell.lab.davinci.train import TrainingData, learning_rate_share, train
+from citewell.reranker.model_files import RerankerUnusable, read_model_folder
 from citewell.reranker.pairs import TokenBudget
 from tests.unit.davinci_world import lists_of, settings, write_dataset, write_encoder
 
@@ -150,6 +153,33 @@ def test_a_small_model_starts_from_layers_of_a_large_one(world: tuple[Path, Trai
     for wrong in (1, 4):
         with pytest.raises(ValueError, match="layers is"):
             train(dataclasses.replace(chosen, layers=wrong), data, tmp_path / f"wrong-{wrong}")
+
+
+def test_a_small_model_shares_what_reads_the_sides(world: tuple[Path, TrainingData], tmp_path: Path) -> None:
+    encoder, data = write_encoder(tmp_path / "three", layers=3), world[1]
+    sides = {"apart_layers": 1, "side_positions": (9, 12)}
+    large = train(settings(encoder, steps=2, **sides), data, tmp_path / "large")
+    model = tmp_path / "served" / "model"
+    export = partial(export_folder, storage=Storage.INT8, name="it", cut_off=(2025, 12, 31), budget=TokenBudget())
+    export(large, model)
+    chosen = settings(encoder, start_from=str(model), layers=2, steps=3, **sides)
+    small = train(dataclasses.replace(chosen, freeze_sides=True), data, tmp_path / "small")
+    export(small, tmp_path / "served" / "small", share_with=model)
+    export(small, tmp_path / "served" / "whole")
+    written = {file.name for file in (tmp_path / "served" / "small").iterdir()}
+    assert written == {"pairs.onnx", "head.onnx", "config.json", "davinci.json"}
+    shared, whole = (exported_weights(tmp_path / "served" / name) for name in ("small", "whole"))
+    assert shared.keys() == whole.keys()
+    assert max(float(np.abs(shared[name] - whole[name]).max()) for name in shared) < 1e-6
+    assert read_model_folder(tmp_path / "served" / "small").file("sides.onnx") == model / "sides.onnx"
+    other = train(chosen, data, tmp_path / "other")
+    with pytest.raises(ValueError, match=r"encoder\.embeddings\..* is not that of .*model"):
+        export(other, tmp_path / "served" / "other", share_with=model)
+    with pytest.raises(ValueError, match="not beside"):
+        export(small, tmp_path / "elsewhere", share_with=model)
+    (model / "sides.onnx").unlink()
+    with pytest.raises(RerankerUnusable, match=r"served/model has no sides\.onnx"):
+        read_model_folder(tmp_path / "served" / "small")
 
 
 def test_a_teachers_scores_are_learned(world: tuple[Path, TrainingData], tmp_path: Path) -> None:

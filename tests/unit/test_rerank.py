@@ -210,9 +210,11 @@ def test_a_model_folder_says_what_it_lacks(tmp_path: Path) -> None:
     first = read_model_folder(folder)
     assert first.description.budget.candidate == 20
     assert first.hash != read_model_folder(write_tiny_davinci(tmp_path / "other", seed=1)).hash
-    (folder / "davinci.json").write_text('{"budget": {}}')
-    with pytest.raises(RerankerUnusable, match=r"davinci\.json cannot be read"):
-        read_model_folder(folder)
     (folder / "head.onnx").unlink()
     with pytest.raises(RerankerUnusable, match=r"has no head\.onnx"):
         read_model_folder(folder)
+    (folder / "davinci.json").write_text('{"budget": {}}')
+    with pytest.raises(RerankerUnusable, match=r"davinci\.json cannot be read"):
+        read_model_folder(folder)
+    with pytest.raises(RerankerUnusable, match=r"nowhere has no davinci\.json"):
+        read_model_folder(tmp_path / "nowhere")

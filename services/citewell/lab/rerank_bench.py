@@ -115,7 +115,7 @@ class Bench:
             budgets = [(shortened(speed.budget, speed.first_share), 1000), (speed.budget, speed.keep)]
         passes = []
         for budget, keep in budgets:
-            tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
+            tokenizer = PairTokenizer.from_file(model.file(TOKENIZER), budget)
             # No cache, so every request tokenises its candidates.
             passes.append(Pass(tokenizer, CandidateTokens(tokenizer, 0), keep))
         queue = PairQueue(self.scorer(speed), passes[-1].tokenizer.pack, QueueLimits(2048, 1000, 1), time.monotonic)

@@ -33,11 +33,11 @@ class InProcessScorer:
             precision = Precision.BF16 if runtime is Runtime.OPENVINO and cpu_has_bf16() else Precision.FP32
         wanted = Precision(precision)
         described = model.description
-        sides, pairs = (open_session(model.path / name, runtime, wanted, threads) for name in (SIDES, PAIRS))
+        sides, pairs = (open_session(model.file(name), runtime, wanted, threads) for name in (SIDES, PAIRS))
         apart = described.apart_layers > 0
         self._encoder = PairEncoder(sides, pairs, apart=apart, kept_bytes=kept_bytes, on_sides=_count)
         # The head stays in fp32: rounding there would swap neighbouring candidates, and it costs next to nothing.
-        self._head = open_session(model.path / HEAD, runtime, Precision.FP32, threads)
+        self._head = open_session(model.file(HEAD), runtime, Precision.FP32, threads)
         self._thread = worker_pool(1, "scorer")
         self.info = ScorerInfo(
             described.name, f"{model.hash}-{wanted}", f"{runtime} {wanted}, {described.precision} weights",

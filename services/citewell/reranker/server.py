@@ -196,7 +196,7 @@ def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:
         budgets = [(short, MAX_CANDIDATES), (model.description.budget, settings.second_pass)]
 
     def make(budget: TokenBudget, keep: int) -> Pass:
-        tokenizer = PairTokenizer.from_file(model.path / TOKENIZER, budget)
+        tokenizer = PairTokenizer.from_file(model.file(TOKENIZER), budget)
         return Pass(tokenizer, CandidateTokens(tokenizer, settings.cached_candidates), keep)
 
     return [make(budget, keep) for budget, keep in budgets]

@@ -40,7 +40,7 @@ def triton(
         raise typer.BadParameter(str(error), param_hint="--model") from None
     written = repository / name / str(version) / "model.onnx"
     written.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(joined(*(onnx.load(folder.path / graph) for graph in GRAPHS)), written)
+    onnx.save(joined(*(onnx.load(folder.file(graph)) for graph in GRAPHS)), written)
     print(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB, {folder.description.precision} weights)")
 
 
@@ -56,6 +56,9 @@ def davinci(
     ] = "",
     mean_with: Annotated[
         Path | None, typer.Option(help="Run or exported model that RUN started from: export the mean of both.")
+    ] = None,
+    share_with: Annotated[
+        Path | None, typer.Option(help="Model folder beside OUT: use its sides.onnx, trained with freeze_sides.")
     ] = None,
     triton: Annotated[Path | None, typer.Option(help="Triton model repository to write a version into, too.")] = None,
     triton_model: Annotated[str, typer.Option(help="The model's name in that repository.")] = "davinci",
@@ -84,7 +87,8 @@ def davinci(
     print(f"torch and ONNX in fp32 differ by at most {difference:.1e}")
     if difference > _PARITY:
         raise typer.BadParameter(f"that is more than {_PARITY:.0e}: nothing was written")
-    export_folder(folder, out, Storage(storage), name, (year, month, day), served)
+    with failing_clearly():
+        export_folder(folder, out, Storage(storage), name, (year, month, day), served, share_with)
     print(f"wrote {out} ({sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB)")
     if triton:
         print(f"wrote {export_triton_version(folder, triton, triton_model, version, Storage(triton_storage))}")

@@ -19,9 +19,17 @@ from safetensors.numpy import load_file
 
 from citewell.inference.davinci_graph import as_float32, davinci_head, davinci_pairs, davinci_sides, joined
 from citewell.inference.quantization import with_int8_weights
+from citewell.lab.davinci.exported import ExportedModel, exported_weights
 from citewell.lab.davinci.model import Variant, parse_heads
 from citewell.lab.davinci.runs import RunFolder
-from citewell.reranker.model_files import ENCODER_CONFIG, GRAPHS, TOKENIZER, ModelDescription
+from citewell.reranker.model_files import (
+    ENCODER_CONFIG,
+    GRAPHS,
+    SHARED,
+    TOKENIZER,
+    ModelDescription,
+    read_model_folder,
+)
 from citewell.reranker.pairs import TokenBudget
 
 
@@ -73,14 +81,27 @@ def _in_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def export_folder(
-    run: RunFolder, out: Path, storage: Storage, name: str, cut_off: tuple[int, int, int], budget: TokenBudget
+    run: RunFolder,
+    out: Path,
+    storage: Storage,
+    name: str,
+    cut_off: tuple[int, int, int],
+    budget: TokenBudget,
+    share_with: Path | None = None,
 ) -> None:
-    """Writes the model folder of the reranker; `budget` are the token budgets of its pairs."""
+    """Writes the model folder of the reranker; `budget` are the token budgets of its pairs.
+
+    `share_with`: a model folder beside `out` whose sides.onnx and tokeniser are also this model's.
+    """
+    if share_with:
+        _check_shared(run, out, storage, share_with)
     graphs = build_graphs(run, storage)
     out.mkdir(parents=True, exist_ok=True)
     for graph, file in zip(graphs.parts, GRAPHS, strict=True):
-        onnx.save(graph, out / file)
-    shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
+        if not (share_with and file in SHARED):
+            onnx.save(graph, out / file)
+    if not share_with:
+        shutil.copyfile(run.path / TOKENIZER, out / TOKENIZER)
     # The encoder's source is a path of the training machine, so it is removed.
     config = {name: value for name, value in run.encoder_config.items() if name != "_name_or_path"}
     (out / ENCODER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -88,7 +109,23 @@ def export_folder(
     hidden = int(run.encoder_config["hidden_size"])
     mentions = settings.mentions if budget.mentions else 0
     apart = run.encoder_config.get("apart_layers", 0)
-    ModelDescription(name, budget, mentions, settings.decay, hidden, storage.value, cut_off, apart).write(out)
+    shares = share_with.name if share_with else ""
+    ModelDescription(name, budget, mentions, settings.decay, hidden, storage.value, cut_off, apart, shares).write(out)
+
+
+def _check_shared(run: RunFolder, out: Path, storage: Storage, other: Path) -> None:
+    if other.resolve().parent != out.resolve().parent:
+        raise ValueError(f"{other} is not beside {out}: models that share files lie in one folder")
+    described = read_model_folder(other).description
+    if described.precision != storage.value:
+        raise ValueError(f"{other} is stored as {described.precision}, not as {storage.value}")
+    if (run.path / TOKENIZER).read_bytes() != ExportedModel(other).tokenizer_file.read_bytes():
+        raise ValueError(f"{other} has another tokeniser")
+    apart = [f"encoder.encoder.layer.{layer}." for layer in range(run.encoder_config.get("apart_layers", 0))]
+    weights, others = load_file(run.weights), exported_weights(other)
+    for weight in weights:
+        if weight.startswith(("encoder.embeddings.", *apart)) and not np.array_equal(weights[weight], others[weight]):
+            raise ValueError(f"{weight} is not that of {other}: train with start_from {other} and freeze_sides")
 
 
 def export_triton_version(run: RunFolder, repository: Path, model: str, version: int, storage: Storage) -> Path:

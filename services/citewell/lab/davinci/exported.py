@@ -39,7 +39,7 @@ class ExportedModel:
     @property
     def tokenizer_file(self) -> Path:
         """The tokeniser as Hugging Face stores it."""
-        return self.path / TOKENIZER
+        return read_model_folder(self.path).file(TOKENIZER)
 
     @property
     def encoder_config(self) -> dict[str, Any]:
@@ -87,11 +87,11 @@ def starting_point(folder: Path) -> RunFolder | ExportedModel:
 def exported_weights(folder: Path) -> Arrays:
     """Every weight of the graphs, under its name in torch."""
     found: Arrays = {}
-    hidden = read_model_folder(folder).description.hidden
+    model = read_model_folder(folder)
     for graph in GRAPHS:
-        stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / graph).graph.initializer}
+        stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(model.file(graph)).graph.initializer}
         for name, array in _restored(stored):
-            found |= _split(name, array, hidden)
+            found |= _split(name, array, model.description.hidden)
     # A run's head may have another name, such as "davinci+margin"; an exported model has only one head.
     return {_as_davinci(name): np.array(array, np.float32, order="C") for name, array in found.items()}
 

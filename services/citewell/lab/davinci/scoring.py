@@ -82,8 +82,9 @@ def served_encode(config: Mapping[str, Any], model: Reranker, precision: Precisi
 
 def exported_encode(folder: Path, precision: Precision, threads: int) -> Encode:
     """e as an exported model computes it in serving, with its stored weights."""
-    sides, pairs = (open_session(folder / graph, Runtime.OPENVINO, precision, threads) for graph in (SIDES, PAIRS))
-    apart = read_model_folder(folder).description.apart_layers > 0
+    model = read_model_folder(folder)
+    sides, pairs = (open_session(model.file(graph), Runtime.OPENVINO, precision, threads) for graph in (SIDES, PAIRS))
+    apart = model.description.apart_layers > 0
     return PairEncoder(sides, pairs, apart=apart, kept_bytes=_KEPT_BYTES).encode
 
 

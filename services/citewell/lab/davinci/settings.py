@@ -33,6 +33,8 @@ class TrainSettings:
     """Train only the heads."""
     freeze_words: bool = True
     """Do not train the word embeddings: half of the encoder's weights, which a short run cannot improve."""
+    freeze_sides: bool = False
+    """Do not train what reads the sides apart: the model can then share sides.onnx with the one that it starts from."""
     candidates: str = "profiler"
     """Which of the lab's systems retrieves: "profiler" (eq. 3), "hybrid" or "second-phase"."""
     depth: int = 100

@@ -244,18 +244,21 @@ def _teacher(settings: TrainSettings, device: torch.device) -> Reranker | None:
 
 def _parameter_groups(model: Reranker, settings: TrainSettings) -> list[dict[str, Any]]:
     """Encoder and heads at their own rates; biases and norms without decay; frozen parts left out."""
-    words = "word_embeddings" if settings.freeze_words else None
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in _trainable(model, settings.freeze_encoder, words):
+    for name, parameter in _trainable(model, settings):
         rate = settings.head_learning_rate if name.startswith("heads.") else settings.learning_rate
         decay = settings.weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
     return [{"params": some, "lr": rate, "peak": rate, "weight_decay": decay} for (rate, decay), some in groups.items()]
 
 
-def _trainable(model: Reranker, freeze_encoder: bool, frozen_name: str | None) -> Iterator[tuple[str, nn.Parameter]]:
+def _trainable(model: Reranker, settings: TrainSettings) -> Iterator[tuple[str, nn.Parameter]]:
+    frozen = ["encoder."] if settings.freeze_encoder else []
+    if settings.freeze_words:
+        frozen.append("encoder.embeddings.word_embeddings.")
+    if settings.freeze_sides:
+        frozen += ["encoder.embeddings.", *(f"encoder.encoder.layer.{at}." for at in range(settings.apart_layers))]
     for name, parameter in model.named_parameters():
-        frozen = name.startswith("encoder.") and (freeze_encoder or (frozen_name is not None and frozen_name in name))
-        parameter.requires_grad_(not frozen)
-        if not frozen:
+        parameter.requires_grad_(not name.startswith(tuple(frozen)))
+        if parameter.requires_grad:
             yield name, parameter
