@@ -96,6 +96,10 @@ def test_confidence_is_calibrated_for_the_recommender(tmp_path: Path) -> None:
     calibration = read_calibration(out.read_text())
     assert [table.reranker for table in calibration.tables] == [read_model_folder(model).hash, ""]
     assert {table.strategy for table in calibration.tables} == {Strategy.HYBRID}
+    (model / "davinci.json").write_text((model / "davinci.json").read_text().replace('"decay": 0.95', '"decay": 0.9'))
+    citewell("train", "calibration", data, *arguments, "--queries", 40, "--out", out)
+    both = [table.reranker for table in read_calibration(out.read_text()).tables]
+    assert both == [read_model_folder(model).hash, "", calibration.tables[0].reranker], "other models keep theirs"
     told = page.read_text()
     assert told.count("expected calibration error") == 2
     assert "method1" not in told, "text of the data set"

@@ -118,9 +118,7 @@ def calibration(
         | ({"second_phase_weight": weight} if order and weight and hashes[kind] else {})
         for kind, outcome in outcomes.items()
     ]
-    written = json.dumps(
-        {"version": VERSION, "tables": [*tables, *_other_tables(out, second_phase=order is not None)]}, indent=1
-    )
+    written = json.dumps({"version": VERSION, "tables": [*tables, *_other_tables(out, tables)]}, indent=1)
     read_calibration(written)  # what the recommender would refuse is not written
     written_whole(out, written + "\n")
     text = "\n\n".join(_told(kind, outcome) for kind, outcome in outcomes.items())
@@ -130,13 +128,16 @@ def calibration(
         pictures.reliability({kind: each.reliability for kind, each in outcomes.items()}, page.with_suffix(""))
 
 
-def _other_tables(out: Path, *, second_phase: bool) -> list[dict[str, Any]]:
-    """The tables for the other order of candidates that the file has already."""
+def _other_tables(out: Path, fitted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tables for the other order of candidates, or for other rerankers, that the file has already."""
     if not out.exists():
         return []
-    return [
-        table for table in json.loads(out.read_text("utf-8"))["tables"] if ("second_phase" in table) != second_phase
-    ]
+
+    def about(table: dict[str, Any]) -> tuple[bool, str]:
+        return "second_phase" in table, table["reranker"]
+
+    new = {about(table) for table in fitted}
+    return [table for table in json.loads(out.read_text("utf-8"))["tables"] if about(table) not in new]
 
 
 def _judged(
