@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import http.client
 import json
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from google.rpc import error_details_pb2
 
 from citewell.edge.server import EdgeServer
 from citewell.edge.settings import EdgeSettings
@@ -63,33 +66,88 @@ async def test_without_a_recommender_answers_say_so_and_the_edge_lives() -> None
         assert (await ask(port, "GET", "/healthz")).status == 200
 
 
-async def test_json_of_another_shape_is_refused_and_not_read_as_nothing() -> None:
+async def test_json_that_cannot_be_read_is_refused_with_a_reason_and_the_field() -> None:
     port, nobody = free_port(), free_port()
     refused = {
-        r'{"files": [{"name": "a.tex", "content": "\\section{Boats}"}]}': "files[0].content must be base64",
-        '{"files": [{"name": "a.tex", "content": "data:text/plain;base64,Qm9hdHM="}]}': "files[0].content must be",
-        "[]": "it must be a JSON object, not []",
-        '{"options": []}': "options must be a JSON object, not []",
+        r'{"files": [{"name": "a.tex", "content": "\\section{Boats}"}]}': ("files[0].content", "base64"),
+        '{"files": [{"name": "a.tex", "content": "data:text/plain;base64,Qm9hdHM="}]}': ("files[0].content", "base64"),
+        '{"files": [{"content": 7}]}': ("files[0].content", "base64"),
+        '{"files": {"name": "a.tex"}}': ("files", "a list"),
+        '{"files": ["a.tex"]}': ("files[0]", "a JSON object"),
+        "[]": ("request", "a JSON object"),
+        '{"options": []}': ("options", "a JSON object"),
+        '{"options": {"topN": 3}}': ("options.topN", "one of topK"),
+        '{"options": {"topK": "many"}}': ("options.top_k", "an integer"),
+        '{"options": {"topK": 99999999999}}': ("options.top_k", "an integer of 32 bits"),
+        '{"options": {"rerank": "yes"}}': ("options.rerank", "true or false"),
+        '{"options": {"strategy": "BEST"}}': ("options.strategy", "STRATEGY_HYBRID"),
+        '{"options": {"filter": {"venues": [1]}}}': ("options.filter.venues[0]", "a string"),
+        '{"text": {}}': ("text", "a string"),
+        '{"text": "a", "text": "b"}': ("text", "once"),
     }
     async with serving(EdgeSettings(http_port=port, recommender_address=f"127.0.0.1:{nobody}")):
-        for body, told in refused.items():
-            error = await _error(port, body)
+        for body, (field, told) in refused.items():
+            error = await _error(port, body.encode())
             assert (error["code"], told in error["message"]) == ("invalid_argument", True), error
+            assert _reason_and_field(error) == ("INVALID_FIELD", field), error
         # All spellings of base64 go on to the recommender, which is not there.
         for content in ("Qm9hdHM=", "Qm9hdHM", r"Qm9h\ndHM=\n", "-_+/", ""):
-            error = await _error(port, f'{{"files": [{{"name": "a.tex", "content": "{content}"}}]}}')
+            error = await _error(port, f'{{"files": [{{"name": "a.tex", "content": "{content}"}}]}}'.encode())
             assert error["code"] == "unavailable", content
 
 
-async def _error(port: int, message: str) -> dict[str, str]:
-    answer = await ask(port, "POST", MANUSCRIPT, _framed(message.encode()), content_type="application/connect+json")
-    error: dict[str, str] = json.loads(answer.body[5:])["error"]  # type: ignore[attr-defined]
+async def test_what_is_no_json_is_refused_with_a_reason_and_the_place() -> None:
+    port, nobody = free_port(), free_port()
+    refused = {
+        b"{": ("MALFORMED_MESSAGE", "request", "line 1, column 2"),
+        b'{"text":\n "a",}': ("MALFORMED_MESSAGE", "request", "line 2, column 6"),
+        b"[" * 100_000: ("MALFORMED_MESSAGE", "request", "JSON"),
+        b'{"options": {"topK": ' + b"9" * 5000 + b"}}": ("MALFORMED_MESSAGE", "request", "JSON"),
+        b'{"text": "\xff"}': ("BROKEN_UTF8", "request", "byte 10"),
+        rb'{"text": "\ud800"}': ("BROKEN_UTF8", "text", "surrogate"),
+    }
+    async with serving(EdgeSettings(http_port=port, recommender_address=f"127.0.0.1:{nobody}")):
+        for body, (reason, field, told) in refused.items():
+            error = await _error(port, body)
+            assert (error["code"], told in error["message"]) == ("invalid_argument", True), error
+            assert _reason_and_field(error) == (reason, field), error
+        binary = await ask(port, "POST", RECOMMEND, b"\xff", content_type="application/proto")
+        assert _reason_and_field(json.loads(binary.body)) == ("MALFORMED_MESSAGE", "request")  # type: ignore[attr-defined]
+
+
+def _reason_and_field(error: dict[str, Any]) -> tuple[str, str]:
+    found = error["details"][1]
+    assert found["type"] == "google.rpc.BadRequest"
+    wrong = error_details_pb2.BadRequest.FromString(base64.b64decode(found["value"] + "=="))
+    return _info(error).reason, wrong.field_violations[0].field
+
+
+async def _error(port: int, message: bytes) -> dict[str, Any]:
+    answer = await ask(port, "POST", MANUSCRIPT, _framed(message), content_type="application/connect+json")
+    error: dict[str, Any] = json.loads(answer.body[5:])["error"]  # type: ignore[attr-defined]
     return error
 
 
 def _framed(message: bytes) -> bytes:
     """A message of a Connect stream."""
     return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+async def test_requests_that_are_not_read_are_refused_with_a_reason() -> None:
+    port = free_port()
+    async with serving(EdgeSettings(http_port=port, max_request_megabytes=1)):
+        large = json.loads((await ask(port, "POST", RECOMMEND, b" " * (2 << 20))).body)  # type: ignore[attr-defined]
+        assert (large["code"], _info(large).reason) == ("resource_exhausted", "MESSAGE_TOO_LARGE")
+        odd = json.loads((await ask(port, "POST", RECOMMEND, b"{}", authorization="B\xe4r")).body)  # type: ignore[attr-defined]
+        assert (odd["code"], _reason_and_field(odd)) == ("invalid_argument", ("INVALID_FIELD", "headers"))
+
+
+def _info(error: dict[str, Any]) -> error_details_pb2.ErrorInfo:
+    found = error["details"][0]
+    assert found["type"] == "google.rpc.ErrorInfo"
+    info = error_details_pb2.ErrorInfo.FromString(base64.b64decode(found["value"] + "=="))
+    assert info.domain == "citewell"
+    return info
 
 
 async def test_named_origins_may_call_and_others_may_not() -> None:

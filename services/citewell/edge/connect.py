@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import grpc
 from connectrpc.code import Code
@@ -14,18 +14,20 @@ from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.rpc import status_pb2
 from grpc_status import rpc_status
 from protobuf.wkt import Any as AnyDetail
 
+from citewell.edge import json_requests
 from citewell.runtime import telemetry
+from citewell.runtime.errors import InvalidField
+from citewell.runtime.interceptors import to_status
+from citewell.runtime.wire import parser
 
 _CODES = {code.name: code for code in Code}
-_BASE64 = re.compile(r"[\w+/\s-]*(?:=\s*){0,2}", re.ASCII)
-"""Both alphabets, also with line breaks or without padding. json_format reads them all, and skips other characters."""
-_LONGEST_QUOTE = 60
 _PASSED_ON = ("authorization", "traceparent", "tracestate")
 
 
@@ -39,16 +41,11 @@ class _Binary:
         return message.SerializeToString()
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> Message:
-        message = message_class()
-        try:
-            message.ParseFromString(bytes(data))
-        except DecodeError as error:
-            raise ConnectError(Code.INVALID_ARGUMENT, f"the request is no {message.DESCRIPTOR.name}: {error}") from None
-        return message
+        return _decoded(parser(message_class.FromString), data)
 
 
 class _Json:
-    """Codec for JSON. An unknown field is an error that names it, because in JSON it is most likely a typo."""
+    """Codec for JSON."""
 
     def name(self) -> str:
         return "json"
@@ -57,35 +54,14 @@ class _Json:
         return json.dumps(json_format.MessageToDict(message), ensure_ascii=False).encode()
 
     def decode(self, data: bytes | bytearray, message_class: type[Message]) -> Message:
-        try:
-            message = json_format.Parse(bytes(data) or b"{}", message_class(), max_recursion_depth=50)
-            _require_shape(json.loads(data or b"{}"), cast(Descriptor, message_class.DESCRIPTOR), "")
-            return message
-        except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-            name = message_class.DESCRIPTOR.name
-            raise ConnectError(Code.INVALID_ARGUMENT, f"the request is no {name} in JSON: {error}") from None
+        return _decoded(partial(json_requests.parsed, kind=message_class), data)
 
 
-def _require_shape(told: Any, message: Descriptor, path: str) -> None:
-    """Refuses what json_format misreads: an empty list as an empty message, and plain text as base64."""
-    if not isinstance(told, dict):
-        raise json_format.ParseError(f"{path or 'it'} must be a JSON object, not {_quoted(told)}")
-    for field in message.fields:
-        value = told.get(field.json_name, told.get(field.name))
-        for number, each in enumerate(value if field.is_repeated and isinstance(value, list) else [value]):
-            at = f"{path}{'.' if path else ''}{field.json_name}{f'[{number}]' if field.is_repeated else ''}"
-            if each is None:
-                continue
-            if field.type == field.TYPE_BYTES and isinstance(each, str) and not _BASE64.fullmatch(each):
-                raise json_format.ParseError(f"{at} must be base64, not {_quoted(each)}")
-            inner = field.message_type
-            if inner is not None and inner.file.package == message.file.package and not inner.GetOptions().map_entry:
-                _require_shape(each, inner, at)
-
-
-def _quoted(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
+def _decoded(parse: Callable[[bytes], Message], data: bytes | bytearray) -> Message:
+    try:
+        return parse(bytes(data))
+    except InvalidField as error:
+        raise ConnectError(Code.INVALID_ARGUMENT, error.message, _details(to_status(error))) from None
 
 
 class ConnectService(ConnectASGIApplication[None]):
@@ -170,6 +146,9 @@ def _metadata(context: RequestContext[Any, Any]) -> tuple[tuple[str, str], ...]:
 def _translated(error: grpc.aio.AioRpcError) -> ConnectError:
     """The same error, with its details (reason, field, when to retry)."""
     status: Any = rpc_status.from_call(error)
-    details = [AnyDetail(type_url=each.type_url, value=each.value) for each in status.details] if status else []
     code = "CANCELED" if error.code().name == "CANCELLED" else error.code().name
-    return ConnectError(_CODES.get(code, Code.UNKNOWN), error.details() or "", details=details)
+    return ConnectError(_CODES.get(code, Code.UNKNOWN), error.details() or "", _details(status) if status else [])
+
+
+def _details(status: status_pb2.Status) -> list[AnyDetail]:
+    return [AnyDetail(type_url=each.type_url, value=each.value) for each in status.details]

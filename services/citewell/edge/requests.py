@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+from citewell.runtime.errors import CitewellError, Code, InvalidField, MessageTooLarge, Unavailable
+from citewell.runtime.interceptors import to_status
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_STATUSES = {Code.INVALID_ARGUMENT: 400, Code.RESOURCE_EXHAUSTED: 429, Code.UNAVAILABLE: 503}
 # gRPC refuses them in metadata, in a way that would look like a defect.
 _UNPRINTABLE = re.compile(rb"[^\x20-\x7e]")
 
@@ -27,14 +32,14 @@ class WholeRequests:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, more = bytearray(), True
 
-        async def refuse(status: int, code: str, message: str) -> None:
+        async def refuse(error: CitewellError) -> None:
             self._waiting -= len(body)
             body.clear()
             unread = 4 * self._most_bytes if more else 0
-            await _refuse(receive, send, unread, status, code, message)
+            await _refuse(receive, send, unread, error)
 
         if any(_UNPRINTABLE.search(value) for _, value in scope["headers"]):
-            await refuse(400, "invalid_argument", "a header has characters other than printable ASCII")
+            await refuse(InvalidField("headers", "with other characters", "printable ASCII only"))
             return
         try:
             while more:
@@ -45,14 +50,13 @@ class WholeRequests:
                 body += part
                 self._waiting += len(part)
                 if len(body) > self._most_bytes:
-                    told = f"the request is larger than {self._most_bytes} bytes"
-                    await refuse(429, "resource_exhausted", told)
+                    await refuse(MessageTooLarge(f"the request is larger than {self._most_bytes} bytes"))
                     return
                 if self._waiting > self._most_waiting:
-                    await refuse(503, "unavailable", "requests of too many bytes are being received")
+                    await refuse(_busy("requests of too many bytes are being received"))
                     return
             if self._in_flight >= self._most_in_flight:
-                await refuse(503, "unavailable", f"{self._in_flight} requests are in progress")
+                await refuse(_busy(f"{self._in_flight} requests are in progress"))
                 return
             self._in_flight += 1
             try:
@@ -77,13 +81,23 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def _refuse(receive: Receive, send: Send, most_unread: int, status: int, code: str, message: str) -> None:
+def _busy(message: str) -> Unavailable:
+    return Unavailable(message, reason="OVERLOADED")
+
+
+async def _refuse(receive: Receive, send: Send, most_unread: int, error: CitewellError) -> None:
     """Answers with an error as Connect defines it, then closes the connection.
 
     The rest of the request is read first and thrown away, up to a limit: when a connection with unread bytes is closed,
     the client may see "connection reset" instead of the answer.
     """
-    content = json.dumps({"code": code, "message": message}).encode()
+    status = _STATUSES[error.code]
+    details = [
+        {"type": each.type_url.rpartition("/")[2], "value": base64.b64encode(each.value).decode().rstrip("=")}
+        for each in to_status(error).details
+    ]
+    told = {"code": error.code.name.lower(), "message": error.message, "details": details}
+    content = json.dumps(told).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     headers += [(b"connection", b"close"), *([(b"retry-after", b"1")] if status == 503 else [])]
     await send({"type": "http.response.start", "status": status, "headers": headers})
