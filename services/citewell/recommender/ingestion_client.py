@@ -11,6 +11,12 @@ from citewell.runtime.errors import FailedPrecondition, InvalidField, shorten
 from citewell.types.v1 import feedback_pb2
 
 
+_NOT_YET = {
+    messages.PUBLICATION_STATE_ACCEPTED: "it is in the log, and ingestion and the profiler have yet to apply it",
+    messages.PUBLICATION_STATE_APPLIED: "it is applied, and the profiler has yet to write it to the index",
+}
+
+
 class IngestionClient:
     """Watermarks and feedback over gRPC."""
 
@@ -20,6 +26,7 @@ class IngestionClient:
     async def wait(self, token: str, seconds: float) -> None:
         """Returns when the token's event is searchable; FailedPrecondition when it is not in time, or never will be."""
         request = messages.GetPublicationStatusRequest(token=token, wait=True)
+        event = f"options.min_watermark: the event of {shorten(token)!r}"
         try:
             answer: messages.GetPublicationStatusResponse = await invoke(
                 self._stub.GetPublicationStatus, request, "watermark", at_most=seconds
@@ -28,15 +35,15 @@ class IngestionClient:
             raise InvalidField(
                 "options.min_watermark", token, "a token that Publish answered", reason="BAD_TOKEN"
             ) from None
+        except FailedPrecondition as error:
+            raise FailedPrecondition(f"{event}: {error.message}", reason=error.reason, **error.metadata) from None
         if answer.state == messages.PUBLICATION_STATE_DEAD:
             raise FailedPrecondition(
-                f"options.min_watermark: the event of {shorten(token)!r} is a dead letter: "
-                f"{answer.outcome}, {answer.message}",
-                reason="EVENT_DEAD",
+                f"{event} is a dead letter: {answer.outcome}, {answer.message}", reason="EVENT_DEAD"
             )
         if answer.state != messages.PUBLICATION_STATE_SEARCHABLE:
             raise FailedPrecondition(
-                f"options.min_watermark: the event of {shorten(token)!r} was not searchable in time; "
+                f"{event} was not searchable in time: {_NOT_YET.get(answer.state, 'its state is not known')}; "
                 "ask again, or with a longer deadline",
                 reason="WATERMARK_NOT_REACHED",
             )

@@ -37,7 +37,7 @@ from citewell.recommender.queries import Options
 from citewell.recommender.rerank_stage import RerankStage
 from citewell.recommender.settings import RecommenderSettings
 from citewell.recommender.stages import OptionalStage, Run, together
-from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, InvalidField, NotFound
+from citewell.runtime.errors import DeadlineExceeded, FailedPrecondition, InvalidField, NotFound, shorten
 from citewell.scholarly.papers import SearchFilter
 from citewell.scholarly.queries import AsOf, Query, Strategy
 
@@ -223,23 +223,31 @@ class Recommender:
             return
         if self._watermarks is None:
             raise FailedPrecondition(
-                "options.min_watermark is set, but this recommender has no ingestion service to ask",
+                f"options.min_watermark is {shorten(run.options.min_watermark[0])!r}, but this recommender has no ingestion "
+                "service to ask",
                 reason="WATERMARK_NOT_REACHED",
             )
         watermarks = self._watermarks
+        waiting = list(run.options.min_watermark)
+
+        async def reach(token: str, seconds: float) -> None:
+            await watermarks.wait(token, seconds)
+            waiting.remove(token)
 
         async def wait(seconds: float) -> None:
             async with together() as group:
                 for token in run.options.min_watermark:
-                    group.create_task(watermarks.wait(token, seconds))
+                    group.create_task(reach(token, seconds))
 
         try:
             await run.stage("watermark", wait, reserve=(1 - WATERMARK_SHARE) * min(run.remaining(), 5.0))
         except DeadlineExceeded:
-            raise FailedPrecondition(
-                "options.min_watermark was not searchable in time; ask again, or with a longer deadline",
-                reason="WATERMARK_NOT_REACHED",
-            ) from None
+            if waiting:
+                raise FailedPrecondition(
+                    f"options.min_watermark: the event of {shorten(waiting[0])!r} was not searchable in time: ingestion "
+                    "and the profiler have yet to say how far it is; ask again, or with a longer deadline",
+                    reason="WATERMARK_NOT_REACHED",
+                ) from None
 
     def _needs_texts(self, run: Run) -> bool:
         """Whether abstracts are needed: for the reranker, or because the caller wants them."""
