@@ -1,4 +1,4 @@
-"""`Recommend` with min_watermark where a service is missing: the answer names the field, the value and what to wait for."""
+"""`Recommend` with min_watermark where a service is missing: the error names the token and what it waits for."""
 
 from __future__ import annotations
 

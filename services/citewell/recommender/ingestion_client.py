@@ -10,7 +10,6 @@ from citewell.runtime.channels import invoke
 from citewell.runtime.errors import FailedPrecondition, InvalidField, shorten
 from citewell.types.v1 import feedback_pb2
 
-
 _NOT_YET = {
     messages.PUBLICATION_STATE_ACCEPTED: "it is in the log, and ingestion and the profiler have yet to apply it",
     messages.PUBLICATION_STATE_APPLIED: "it is applied, and the profiler has yet to write it to the index",

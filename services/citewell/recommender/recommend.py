@@ -223,8 +223,8 @@ class Recommender:
             return
         if self._watermarks is None:
             raise FailedPrecondition(
-                f"options.min_watermark is {shorten(run.options.min_watermark[0])!r}, but this recommender has no ingestion "
-                "service to ask",
+                f"options.min_watermark is {shorten(run.options.min_watermark[0])!r}, but this recommender has no "
+                "ingestion service to ask",
                 reason="WATERMARK_NOT_REACHED",
             )
         watermarks = self._watermarks
@@ -244,8 +244,8 @@ class Recommender:
         except DeadlineExceeded:
             if waiting:
                 raise FailedPrecondition(
-                    f"options.min_watermark: the event of {shorten(waiting[0])!r} was not searchable in time: ingestion "
-                    "and the profiler have yet to say how far it is; ask again, or with a longer deadline",
+                    f"options.min_watermark: the event of {shorten(waiting[0])!r} was not searchable in time: "
+                    "ingestion and the profiler have yet to say how far it is; ask again, or with a longer deadline",
                     reason="WATERMARK_NOT_REACHED",
                 ) from None
 
