@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from google.rpc import error_details_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 from citewell.edge.server import EdgeServer
 from citewell.edge.settings import EdgeSettings
@@ -163,6 +163,27 @@ async def test_named_origins_may_call_and_others_may_not() -> None:
         assert answered.headers["access-control-allow-origin"] == "https://editor.example"
         other = await ask(port, "OPTIONS", RECOMMEND, origin="https://other.example")
         assert other.headers["access-control-allow-origin"] is None
+
+
+async def test_pages_of_other_origins_may_read_the_status_of_grpc_web() -> None:
+    port = free_port()
+    grpc_web = {"content_type": "application/grpc-web+proto", "x_grpc_web": "1", "origin": "https://editor.example"}
+    settings = EdgeSettings(http_port=port, allowed_origins=("https://editor.example",), max_request_megabytes=1)
+    async with serving(settings):
+        early = await ask(port, "POST", RECOMMEND, _framed(b""), grpc_timeout="soon", **grpc_web)
+        large = await ask(port, "POST", RECOMMEND, b" " * (2 << 20), **grpc_web)
+        for answer, status in ((early, "3"), (large, "8")):
+            exposed = {name.strip() for name in answer.headers["access-control-expose-headers"].split(",")}
+            assert exposed >= {"grpc-status", "grpc-message", "grpc-status-details-bin", "grpc-encoding"}
+            assert (answer.status, answer.headers["grpc-status"]) == (200, status)
+        details = status_pb2.Status.FromString(base64.b64decode(large.headers["grpc-status-details-bin"] + "=="))
+        info = error_details_pb2.ErrorInfo()
+        assert details.details[0].Unpack(info)
+        assert info.reason == "MESSAGE_TOO_LARGE"
+        asked = await ask(port, "OPTIONS", RECOMMEND, origin="https://editor.example")
+        assert {"x-grpc-web", "grpc-timeout", "traceparent"} <= set(
+            asked.headers["access-control-allow-headers"].split(", ")
+        )
 
 
 async def test_a_connection_beyond_the_limit_is_refused_at_once() -> None:

@@ -29,8 +29,16 @@ _PAGE_HEADERS = [
     (b"cache-control", b"no-cache"),
 ]
 _CORS_METHODS = b"POST, GET, OPTIONS"
+# Those of Connect and gRPC-Web, and those that are passed on to the recommender.
 _CORS_HEADERS = (
-    b"content-type, connect-protocol-version, connect-timeout-ms, grpc-timeout, x-grpc-web, x-user-agent, authorization"
+    b"content-type, connect-protocol-version, connect-timeout-ms, connect-accept-encoding, connect-content-encoding, "
+    b"grpc-timeout, grpc-encoding, grpc-accept-encoding, x-grpc-web, x-user-agent, authorization, traceparent, "
+    b"tracestate"
+)
+# An error before the first message has its status in headers; a browser hides headers that are not named here.
+_CORS_EXPOSED = (
+    b"grpc-status, grpc-message, grpc-status-details-bin, grpc-encoding, connect-content-encoding, content-encoding, "
+    b"retry-after"
 )
 
 
@@ -92,6 +100,8 @@ def _with_cors(inner: Application, allowed: frozenset[str]) -> Application:
             ]
             await _respond(send, 204, b"", "text/plain", headers)
             return
+
+        headers.append((b"access-control-expose-headers", _CORS_EXPOSED))
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import quote
 
 from citewell.runtime.errors import CitewellError, Code, InvalidField, MessageTooLarge, Unavailable
 from citewell.runtime.interceptors import to_status
@@ -14,6 +15,7 @@ from citewell.runtime.interceptors import to_status
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
+_Headers = list[tuple[bytes, bytes]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _STATUSES = {Code.INVALID_ARGUMENT: 400, Code.RESOURCE_EXHAUSTED: 429, Code.UNAVAILABLE: 503}
@@ -36,7 +38,9 @@ class WholeRequests:
             self._waiting -= len(body)
             body.clear()
             unread = 4 * self._most_bytes if more else 0
-            await _refuse(receive, send, unread, error)
+            kind = dict(scope["headers"]).get(b"content-type", b"")
+            answer = _as_grpc_web(error) if kind.startswith(b"application/grpc-web") else _as_connect(error)
+            await _refuse(receive, send, unread, *answer)
 
         if any(_UNPRINTABLE.search(value) for _, value in scope["headers"]):
             await refuse(InvalidField("headers", "with other characters", "printable ASCII only"))
@@ -85,21 +89,37 @@ def _busy(message: str) -> Unavailable:
     return Unavailable(message, reason="OVERLOADED")
 
 
-async def _refuse(receive: Receive, send: Send, most_unread: int, error: CitewellError) -> None:
-    """Answers with an error as Connect defines it, then closes the connection.
-
-    The rest of the request is read first and thrown away, up to a limit: when a connection with unread bytes is closed,
-    the client may see "connection reset" instead of the answer.
-    """
-    status = _STATUSES[error.code]
+def _as_connect(error: CitewellError) -> tuple[int, _Headers, bytes]:
     details = [
         {"type": each.type_url.rpartition("/")[2], "value": base64.b64encode(each.value).decode().rstrip("=")}
         for each in to_status(error).details
     ]
     told = {"code": error.code.name.lower(), "message": error.message, "details": details}
-    content = json.dumps(told).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    headers += [(b"connection", b"close"), *([(b"retry-after", b"1")] if status == 503 else [])]
+    status = _STATUSES[error.code]
+    again = [(b"retry-after", b"1")] if status == 503 else []
+    return status, [(b"content-type", b"application/json"), *again], json.dumps(told).encode()
+
+
+def _as_grpc_web(error: CitewellError) -> tuple[int, _Headers, bytes]:
+    details = base64.b64encode(to_status(error).SerializeToString()).rstrip(b"=")
+    headers = [
+        (b"content-type", b"application/grpc-web+proto"),
+        (b"grpc-status", str(int(error.code)).encode()),
+        (b"grpc-message", quote(error.message, safe=" ").encode()),
+        (b"grpc-status-details-bin", details),
+    ]
+    return 200, headers, b""
+
+
+async def _refuse(
+    receive: Receive, send: Send, most_unread: int, status: int, headers: _Headers, content: bytes
+) -> None:
+    """Answers with an error, then closes the connection.
+
+    The rest of the request is read first and thrown away, up to a limit: when a connection with unread bytes is closed,
+    the client may see "connection reset" instead of the answer.
+    """
+    headers = [*headers, (b"content-length", str(len(content)).encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content, "more_body": True})
     while most_unread > 0:
