@@ -102,6 +102,16 @@ def test_why_not_this_paper(page: Page, served: Served) -> None:
     expect(form.locator("[role=status]")).to_contain_text("nobody")
 
 
+def test_all_stages_have_plain_names(page: Page, served: Served) -> None:
+    _ask(page, _draft(served, 0))
+    form = page.locator(".why").first
+    form.locator("input").fill(page.locator(".item .id").first.inner_text().removeprefix("id "))
+    form.get_by_text("Explain").click()
+    told = form.locator("[role=status]")
+    expect(told).to_contain_text("by retrieval and reading together")
+    expect(told).not_to_contain_text("joined")
+
+
 def test_why_not_this_paper_by_its_title(page: Page, served: Served) -> None:
     wanted = next(iter(served.queries[0].answers))
     _ask(page, _draft(served, 0))

@@ -13,6 +13,14 @@ from citewell.scholarly.outcomes import PublicationState
 from citewell.scholarly.papers import Paper
 from citewell.scholarly.positions import LogPosition
 
+STAGE_NAMES = {
+    "retrieval": "retrieval",
+    "second_phase": "the second phase",
+    "rerank": "close reading",
+    "joined": "retrieval and reading together",
+}
+"""What people are shown for the stages."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageScore:

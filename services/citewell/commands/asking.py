@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from citewell.client import AsOf, Degradation, Item, Query, SearchFilter
+from citewell.client.results import STAGE_NAMES
 from citewell.runtime.errors import InvalidField
 from citewell.scholarly.dates import PartialDate
 from citewell.scholarly.decoding import decoded
@@ -56,7 +57,9 @@ def print_item(item: Item, console: Console) -> None:
     paper = item.paper
     published = ", ".join(filter(None, [escape(paper.venue), str(paper.published)]))
     console.print(f"[bold]{item.rank:>3}  {escape(paper.title)}[/bold]  [dim]{escape(paper.id)}  {published}[/dim]")
-    opinions = " → ".join(f"{one.stage} #{one.rank} ({one.score:.3f})" for one in item.stages)
+    opinions = " → ".join(
+        f"{STAGE_NAMES.get(one.stage, one.stage)} #{one.rank} ({one.score:.3f})" for one in item.stages
+    )
     sure = "" if item.confidence is None else f"; confidence {item.confidence:.0%}"
     console.print(f"     {opinions}; prior {item.prior:.2f}; cited by {item.in_degree:,}{sure}")
     if item.contributions:

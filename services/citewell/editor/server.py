@@ -14,6 +14,7 @@ from pygls.workspace import TextDocument
 
 from citewell import __version__
 from citewell.client import AsyncCitewell, CitewellError, Item, Options, Query
+from citewell.client.results import STAGE_NAMES
 from citewell.editor.bibliography_file import BibliographyFiles, path_of_bibliography
 from citewell.editor.choices import ChoiceReports, Suggestion
 from citewell.editor.typing_place import TypingPlace, typing_place
@@ -224,7 +225,7 @@ def why(item: Item) -> str:
     ]
     if item.words:
         lines.append("Words in common: " + ", ".join(word.word for word in item.words))
-    opinions = ", ".join(f"{stage.stage} #{stage.rank}" for stage in item.stages)
+    opinions = ", ".join(f"{STAGE_NAMES.get(stage.stage, stage.stage)} #{stage.rank}" for stage in item.stages)
     lines.append(f"{opinions}; cited by {item.in_degree} papers")
     return "\n\n".join(line for line in lines if line)
 

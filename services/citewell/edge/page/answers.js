@@ -169,7 +169,12 @@ function timeline(items) {
   return svg;
 }
 
-const STAGES = { retrieval: "retrieval", second_phase: "the second phase", rerank: "close reading" };
+const STAGES = {
+  retrieval: "retrieval",
+  second_phase: "the second phase",
+  rerank: "close reading",
+  joined: "retrieval and reading together",
+};
 
 /** Why a paper that the writer thinks of, by its id or title, stands where it stands. */
 function whyNot(told, request) {
