@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from citewell.ingestion.logs.kafka.settings import KafkaSettings
 from citewell.runtime.errors import CitewellError, FailedPrecondition, InvalidField, Unavailable
 from tests.servers.kafka_broker import KafkaBroker
 from tests.servers.kafka_topics import fresh_topics
+from tests.servers.processes import wait_until
 from tests.servers.proxy import Proxy
 
 PATIENCE = 60.0
@@ -142,6 +145,27 @@ async def _commit_until_taken(consumer: Consumer, offset: int) -> None:
 
 
 @pytest.mark.fault
+async def test_an_append_whose_publisher_left_fails_in_silence(spoilt: Spoilt) -> None:
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+    settings = spoilt.fresh_log(request_seconds=1.0, delivery_seconds=2.0)
+    async with opened(settings) as log:
+        earlier = threading.Event()
+        log._sending.submit(earlier.wait, PATIENCE)  # the append waits behind it
+        leaving = asyncio.create_task(log.append("p", b"value", {}))
+        await asyncio.sleep(0)
+        spoilt.broker.kill()
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        earlier.set()
+        waiting = log._waiting
+        await asyncio.to_thread(wait_until, lambda: waiting.events == 0, "Kafka's client gives it up", PATIENCE)
+    spoilt.broker.start()
+    del log, leaving
+    gc.collect()
+    assert reported == []
+
+
 async def test_one_who_wakes_up_after_its_partitions_were_taken_can_spoil_nothing(spoilt: Spoilt) -> None:
     settings = spoilt.fresh_log(session_seconds=3.0, request_seconds=2.0)
     direct = settings.model_copy(update={"bootstrap_servers": spoilt.broker.address})

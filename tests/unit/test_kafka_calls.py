@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -50,6 +51,28 @@ async def test_a_cancelled_caller_leaves_its_call_to_end_before_the_next() -> No
     calls.close()
 
 
+async def test_the_error_of_a_call_whose_caller_was_cancelled_is_not_reported() -> None:
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+    calls = BlockingCalls("read", 10.0, pytest.fail)
+    begun, release = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        release.wait(10)
+        raise KafkaTimeoutError
+
+    cancelled = asyncio.create_task(calls.run(fail))
+    await asyncio.to_thread(begun.wait, 10)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    release.set()
+    await calls.run(lambda: None)  # the other one has ended by then
+    gc.collect()
+    assert reported == []
+    calls.close()
+
+
 @pytest.mark.parametrize(
     ("error", "kind"), [(KafkaTimeoutError(), Unavailable), (TopicAuthorizationFailedError("t"), FailedPrecondition)]
 )
@@ -90,6 +113,12 @@ def test_settings_name_the_protocol(changes: dict[str, object], protocol: str) -
     client = KafkaSettings.model_validate(changes).client()
     assert client["security_protocol"] == protocol
     assert ("ssl_context" in client) == ("SSL" in protocol)
+
+
+def test_a_delivery_that_is_shorter_than_a_request_is_refused() -> None:
+    """The client would refuse it at every attempt to start, as if the broker were away."""
+    with pytest.raises(ValidationError, match="delivery_seconds is 10; expected more than request_seconds"):
+        KafkaSettings(request_seconds=10, delivery_seconds=10)
 
 
 def test_a_mechanism_without_a_user_is_refused() -> None:

@@ -49,7 +49,9 @@ class BlockingCalls:
 
     async def run(self, call: Callable[[], T]) -> T:
         """The call's result; Kafka's errors are translated. A cancelled caller does not stop the call."""
-        return await asyncio.shield(asyncio.ensure_future(self._run(call)))
+        running = asyncio.ensure_future(self._run(call))
+        running.add_done_callback(_taken_note_of)
+        return await asyncio.shield(running)
 
     async def _run(self, call: Callable[[], T]) -> T:
         async with self._free:
@@ -61,6 +63,12 @@ class BlockingCalls:
 
     def close(self) -> None:
         self._thread.shutdown(wait=False)
+
+
+def _taken_note_of(running: asyncio.Task[Any]) -> None:
+    """Keeps asyncio from reporting the error of a call whose caller was cancelled."""
+    if not running.cancelled():
+        running.exception()
 
 
 def await_broker(client: Any, seconds: float) -> None:

@@ -30,7 +30,7 @@ from citewell.ingestion.logs.kafka.calls import (
 from citewell.ingestion.logs.kafka.dead_letters import DeadLetters, headers_of
 from citewell.ingestion.logs.kafka.member import KafkaMember
 from citewell.ingestion.logs.kafka.reader import KafkaReader
-from citewell.ingestion.logs.kafka.settings import KafkaSettings, milliseconds
+from citewell.ingestion.logs.kafka.settings import LINGER_MILLISECONDS, KafkaSettings, milliseconds
 from citewell.ingestion.logs.waiting import Waiting
 from citewell.runtime.errors import InvalidField
 from citewell.runtime.telemetry import logger
@@ -38,7 +38,6 @@ from citewell.scholarly.positions import LogPosition
 
 T = TypeVar("T")
 
-LINGER_MILLISECONDS = 2
 BATCH_BYTES = 1 << 20
 """Larger than the client's default, which an event with vectors exceeds: each would be a request of its own."""
 MOST_BLOCKED_MILLISECONDS = 1_000
@@ -160,7 +159,11 @@ class KafkaLog:
 
         sending = loop.run_in_executor(self._sending, send)
         sending.add_done_callback(lambda done: leave() if done.exception() else None)
-        producer = await in_our_words(asyncio.shield(sending))
+        try:
+            producer = await in_our_words(asyncio.shield(sending))
+        except BaseException:
+            answer.cancel()  # nobody waits for it any more
+            raise
         try:
             async with asyncio.timeout(self._settings.delivery_seconds + self._settings.request_seconds):
                 return await answer

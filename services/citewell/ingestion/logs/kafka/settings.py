@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 # The protocol version. Without it the client's constructor asks the broker, and leaks a thread if there is none.
 _API_VERSION = (4, 0)
+LINGER_MILLISECONDS = 2
+"""How long an append waits for others to share its request."""
 
 
 class KafkaSettings(BaseModel):
@@ -44,7 +46,7 @@ class KafkaSettings(BaseModel):
     request_seconds: float = Field(10.0, gt=0)
     """Timeout of one request, and of finding a broker."""
     delivery_seconds: float = Field(30.0, gt=0)
-    """How long an append is retried; after that Publish answers UNAVAILABLE."""
+    """How long an append is retried; after that Publish answers UNAVAILABLE. Longer than request_seconds."""
     session_seconds: float = Field(15.0, gt=0)
     """A worker that sends no heartbeat for so long loses its partitions."""
     hand_over_seconds: float = Field(5.0, ge=0)
@@ -56,6 +58,12 @@ class KafkaSettings(BaseModel):
     def _sasl_needs_a_user(self) -> Self:
         if self.sasl_mechanism and not self.username:
             raise ValueError("sasl_mechanism needs a username")
+        return self
+
+    @model_validator(mode="after")
+    def _a_delivery_has_time_for_a_request(self) -> Self:
+        if self.delivery_seconds <= self.request_seconds + LINGER_MILLISECONDS / 1000:
+            raise ValueError(f"delivery_seconds is {self.delivery_seconds:g}; expected more than request_seconds")
         return self
 
     def client(self) -> dict[str, Any]:
