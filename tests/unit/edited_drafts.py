@@ -47,7 +47,8 @@ Na\"{\i}ve search costs $O(|V|^2)$; \textbf{bold claims \cite{?}} need support\f
 \begin{lstlisting}[language=C]
 if (a[?]) { % \cite{}
 \end{lstlisting}
-\verb|\cite{}| is code. \autocite*[cf.][]{x} and \nocite{*} and \citeauthor{dijkstra1959}.
+\verb|\cite{}| is code. \autocite*[cf.][]{x} and \parencites(see)()[1]{a}[2]{?}
+\nocite{*} and \citeauthor{dijkstra1959}.
 \input{sections/related}
 \begin{thebibliography}{9}\bibitem[D(1959)]{dijkstra1959} E. Dijkstra. A note. 1959.\end{thebibliography}
 \bibliographystyle{plain}\bibliography{refs, lost}

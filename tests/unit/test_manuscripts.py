@@ -64,6 +64,47 @@ def test_latex_places_are_found_where_they_stand() -> None:
     assert not draft.problems
 
 
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (r"\parencites(see)(and more)[12]{knuth1968}[cf.][15]{gone}", ("knuth1968", "gone")),
+        (r"\cites{knuth1968, a}{gone}", ("knuth1968", "a", "gone")),
+        (r"\Textcites*{knuth1968}[3]{}", ("knuth1968", "")),
+        ("\\autocites[1]{knuth1968}%\n  [2]{gone}", ("knuth1968", "gone")),
+        (r"\footcites[see \emph{there}]{?}", ("?",)),
+        (r"\cites{}", ()),
+        (r"\cite<see>[p. 3]{gone}", ("gone",)),
+    ],
+)
+def test_citations_with_several_groups_of_keys_are_read_whole(command: str, keys: tuple[str, ...]) -> None:
+    text = rf"Grammars are old {command} [sic] and \emph{{good}}."
+    draft = read_files(files(**{"draft.tex": LATEX.replace("We parse $x$.", text).encode()}))
+    [place] = [each for each in draft.places if each.line == 4 and "OTHERCIT" not in each.context[:20]]
+    cited = place.citation
+    assert (cited.keys, cited.length) == (keys, len(command))
+    assert place.own_keys == tuple(key for key in keys if key == "knuth1968")
+    assert "Grammars are old TARGETCIT [sic] and good." in place.context
+
+
+def test_known_keys_in_several_groups_are_no_open_place() -> None:
+    assert not read_text(r"As \textcites[3]{smith}[4]{doe} say.", None).places
+
+
+@pytest.mark.parametrize(
+    ("place", "own", "expected"),
+    [
+        (r"\parencites(see)()[12]{a}[15]{?}", ("a",), r"\parencites(see)()[12]{a}[15]{new}"),
+        (r"\cites{?}{a}", ("a",), r"\cites{new}{a}"),
+        (r"\cites[1]{?, a}[2]{}[3]{b}", ("a", "b"), r"\cites[1]{a, new}[3]{b}"),
+        ("\\cites{a}%\n{}", ("a",), "\\cites{a}%\n{new}"),
+        (r"\cites", (), r"\cites{new}"),
+    ],
+)
+def test_a_choice_goes_into_the_group_that_misses_it(place: str, own: tuple[str, ...], expected: str) -> None:
+    written = apply_choices({"d.tex": f"x {place} y"}, [Choice("d.tex", 2, len(place), own, "new")])
+    assert written["d.tex"].startswith(f"x {expected} y")
+
+
 def test_a_context_has_one_target_and_names_other_citations() -> None:
     first = read_files(files()).places[0]
     assert "Learned parsers need none TARGETCIT , and others OTHERCIT agree." in first.context

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from citewell.manuscripts.cite_commands import MULTIPLE, key_groups
 from citewell.manuscripts.markdown import keys_in, with_key
 
 BIBLIOGRAPHY = "citewell"
@@ -14,6 +15,7 @@ BIBLIOGRAPHY = "citewell"
 _COMMAND = re.compile(r"\\[a-zA-Z]+\*?")
 _LATEX_BIBLIOGRAPHY = re.compile(r"\\bibliography\{([^}]*)\}")
 _COMMENT = re.compile(r"(?<!\\)%")
+_COMMENT_LINE = re.compile(r"(?<!\\)%[^\n]*")
 _END = "\\end{document}"
 _LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{([^}]*)\}")
 
@@ -53,12 +55,38 @@ def apply_choices(files: Mapping[str, str], choices: Iterable[Choice]) -> dict[s
 
 def _cited(place: str, own_keys: tuple[str, ...], key: str, suffix: str) -> str:
     keys = (*own_keys, key)
-    if place.startswith("\\"):
+    name = _COMMAND.match(place)
+    if name and name[0].strip("\\*") in MULTIPLE:
+        return _in_groups(place, frozenset(own_keys), key)
+    if name:
         # The command with its notes stays; the last group holds the keys.
         return place[: _start_of_keys(place)] + "{" + ", ".join(keys) + "}"
     if suffix in (".tex", ".ltx"):
         return "\\cite{" + ", ".join(keys) + "}"
     return with_key(place, own_keys, key) if keys_in(place) else f"[@{key}]"
+
+
+def _in_groups(command: str, own_keys: frozenset[str], key: str) -> str:
+    """A command with several groups of keys, with `key` in the first group that misses one.
+
+    Further groups without an own key go, with their notes.
+    """
+    groups = list(key_groups(command))
+    if not groups:
+        return f"{command.rstrip()}{{{key}}}"
+    written, done, chosen = "", 0, False
+    for start, end in groups:
+        told = [each.strip() for each in _COMMENT_LINE.sub("", command[start + 1 : end - 1]).split(",")]
+        kept = [each for each in told if each in own_keys]
+        if len(kept) == len(told):
+            written += command[done:end]
+        elif not chosen:
+            written += f"{command[done:start]}{{{', '.join([*kept, key])}}}"
+            chosen = True
+        elif kept:
+            written += f"{command[done:start]}{{{', '.join(kept)}}}"
+        done = end
+    return written
 
 
 def _start_of_keys(command: str) -> int:

@@ -21,20 +21,11 @@ from pylatexenc.latexwalker import (
 )
 from pylatexenc.macrospec import MacroSpec
 
+from citewell.manuscripts import cite_commands
 from citewell.manuscripts.flow import Citation, Flow, NamedBibliography, Problem, Prose, Source
 from citewell.manuscripts.marks import marked_prose
 from citewell.manuscripts.sent_files import SentFiles
 
-_CITING = frozenset(
-    f"{name}{rest}"
-    for name in ("cite", "Cite")
-    for rest in ("", "p", "t", "alp", "alt", "author", "year", "yearpar", "num")
-) | {
-    *("parencite", "Parencite", "textcite", "Textcite", "autocite", "Autocite", "footcite", "footcitetext"),
-    *("smartcite", "supercite", "fullcite", "newcite", "shortcite"),
-}
-_OF_WHAT_IS_CITED = frozenset({"citeauthor", "citeyear", "citeyearpar", "fullcite"})
-"""Commands that only describe other citations; they never miss a paper."""
 _LEFT_OUT = {
     "documentclass": "[{",
     "usepackage": "[{",
@@ -87,7 +78,7 @@ _FILES_AND_LAYOUT = [
 
 def _context_db() -> Any:
     db = get_default_latex_context_db()
-    db.add_context_category("citewell", macros=[MacroSpec(name, "*[[{") for name in sorted(_CITING)], prepend=True)
+    db.add_context_category("citewell", macros=cite_commands.specifications(), prepend=True)
     db.add_context_category("citewell-files", macros=_FILES_AND_LAYOUT, prepend=True)
     return db
 
@@ -193,15 +184,9 @@ class _Reader:
     def _macro(self, source: Source, node: Any) -> None:
         name = node.macroname
         arguments = _arguments(node)
-        if name in _CITING:
-            if name in _OF_WHAT_IS_CITED:
-                return
-            keys = _COMMENT.sub("", _raw(source, arguments[-1])) if arguments else ""
-            if "#" in keys:  # a parameter: this is the definition of a command
-                return
-            found = tuple(key.strip() for key in keys.split(",")) if keys.strip() else ()
-            length = min(node.len, len(source.text) - node.pos)
-            self.flow.pieces.append(Citation(source.name, node.pos, length, found))
+        if name in cite_commands.SINGLE | cite_commands.MULTIPLE:
+            if name not in cite_commands.DESCRIBING:
+                self._citation(source, node, arguments)
         elif name in _INCLUDING:
             self._include(source, node, arguments)
         elif name == "title":
@@ -218,6 +203,16 @@ class _Reader:
             self.flow.pieces.append(Prose(f"\n\n{_text(arguments[-1:])}\n\n"))
         else:
             self.flow.pieces.append(Prose(_text([node])))
+
+    def _citation(self, source: Source, node: Any, arguments: list[Any]) -> None:
+        several = node.macroname in cite_commands.MULTIPLE
+        groups = [each for each in arguments if cite_commands.is_keys(each)] if several else arguments[-1:]
+        keys = ",".join(_COMMENT.sub("", _raw(source, each)) for each in groups)
+        if "#" in keys:  # a parameter: this is the definition of a command
+            return
+        found = tuple(key.strip() for key in keys.split(",")) if keys.strip() else ()
+        length = min(node.len, len(source.text) - node.pos)
+        self.flow.pieces.append(Citation(source.name, node.pos, length, found))
 
     def _include(self, source: Source, node: Any, arguments: list[Any]) -> None:
         name = _raw(source, arguments[-1]).strip() if arguments else ""
