@@ -100,6 +100,24 @@ async def test_a_citation_is_completed_explained_and_put_into_the_bibliography(
 
 
 @pytest.mark.parametrize("running", ["embedded"], indirect=True)
+async def test_in_the_middle_of_a_key_the_whole_key_is_replaced(
+    running: Running, editor: LanguageClient, tmp_path: Path
+) -> None:
+    cited = "\\parencites[see][]{old}\n  [3]{smi|th2020, more}"
+    context = running.queries[0].query.context.replace("OTHERCIT", "others").replace("TARGETCIT", cited)
+    uri, at = _open(editor, tmp_path / "draft.tex", context, "latex")
+    first, *_ = await _complete(editor, uri, at)
+    assert isinstance(first.text_edit, lsp.TextEdit)
+    edited = first.text_edit.range
+    assert (edited.start.line, edited.end.line, edited.start.character, edited.end.character) == (
+        at.line,
+        at.line,
+        at.character - len("smi"),
+        at.character + len("th2020"),
+    )
+
+
+@pytest.mark.parametrize("running", ["embedded"], indirect=True)
 async def test_an_entry_that_is_not_saved_yet_is_added_once_and_for_its_own_draft(
     running: Running, editor: LanguageClient, tmp_path: Path
 ) -> None:

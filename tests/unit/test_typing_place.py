@@ -20,6 +20,13 @@ from citewell.scholarly.contexts import count_targets
         (r"Trees \textbf{that \cite{kn| are tall} grow.", Format.LATEX, "kn", set()),
         (r"Trees\footnote{See \cite{kn|}.} grow.", Format.LATEX, "kn", set()),
         (r"Trees\footnote{See \cite{kn|} grow.", Format.LATEX, "kn", set()),
+        ("Trees \\cite{\n  old, % not new, {\n  kn|,\n  more\n} grow.", Format.LATEX, "kn", {"old", "more"}),
+        ("Trees \\citep[see\n there]{old,\n|} grow.", Format.LATEX, "", {"old"}),
+        ("Trees \\cite{old,\n  |\n grow.", Format.LATEX, "", {"old"}),
+        (r"Trees \parencites(see)[3]{old, x}[4]{kn|}[5]{more} grow.", Format.LATEX, "kn", {"old", "x", "more"}),
+        (r"Trees \cites{old}{kn| grow.", Format.LATEX, "kn", {"old"}),
+        (r"Trees \cite{|old} grow.", Format.LATEX, "", {"old"}),
+        ("Trees [@old;\n@kn|;\n@more] grow.", Format.MARKDOWN, "kn", {"old", "more"}),
         ("Trees [@| grow.", Format.MARKDOWN, "", set()),
         ("Trees [@old; see @kn|] grow.", Format.MARKDOWN, "kn", {"old"}),
         ("Trees by @kn| grow.", Format.MARKDOWN, "kn", set()),
@@ -33,6 +40,38 @@ def test_a_citation_in_the_making_is_found(draft: str, format_: Format, typed: s
     assert place.context.startswith("Trees")
     assert place.context.endswith("grow.")
     assert count_targets(place.context) == 1
+
+
+@pytest.mark.parametrize(
+    ("draft", "format_", "tail"),
+    [
+        (r"Trees \cite{old, kn|uth1968, more} grow.", Format.LATEX, "uth1968"),
+        (r"Trees \cite{|knuth1968} grow.", Format.LATEX, ""),
+        (r"Trees \cite{kn|grow tall.", Format.LATEX, ""),
+        ("Trees [see @kn|uth:68.b, p. 3; @more] grow.", Format.MARKDOWN, "uth:68.b"),
+        ("Trees by @kn|uth1968. They grow.", Format.MARKDOWN, "uth1968"),
+    ],
+)
+def test_the_rest_of_a_key_is_known(draft: str, format_: Format, tail: str) -> None:
+    place = typing_place(draft.replace("|", ""), draft.index("|"), format_)
+    assert place is not None
+    assert place.tail == tail
+    assert place.keys <= {"old", "more", "knuth1968"}
+    assert "uth" not in place.context
+
+
+@pytest.mark.parametrize(
+    ("draft", "format_"),
+    [
+        ("Trees \\cite{a\nThe next line, and| more.", Format.LATEX),
+        ("Trees \\cite{a,\n\nThe| next.", Format.LATEX),
+        (r"Trees \cite{a}{b| grow.", Format.LATEX),
+        (r"Trees \cite{a, % b| grow.", Format.LATEX),
+        ("Trees % \\cite{a,\n b| grow.", Format.LATEX),
+    ],
+)
+def test_behind_a_citation_that_was_never_closed_nothing_is_completed(draft: str, format_: Format) -> None:
+    assert typing_place(draft.replace("|", ""), draft.index("|"), format_) is None
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from citewell.manuscripts.bibliography import Bibliography, read_bibtex
 from citewell.manuscripts.flow import Source
+from citewell.manuscripts.markdown import named_in_front_matter
+from citewell.manuscripts.named_bibliographies import named_in_latex
 
-_NAMED = re.compile(
-    r"\\(?:bibliography|addbibresource)(?:\[[^\]]*\])?\{([^}]*)\}|^bibliography:\s*[\"']?([^\s\"'\[\]]+)", re.MULTILINE
-)
 DEFAULT_NAME = "references.bib"
 
 
@@ -37,8 +35,8 @@ class BibliographyFiles:
 
 def path_of_bibliography(draft: Path, text: str) -> Path:
     """The .bib file that a draft names, or the only one in its folder, or where a new one would go."""
-    if match := _NAMED.search(text):
-        name = (match[1] or match[2]).split(",")[0].strip()
+    if named := named_in_latex(text) or named_in_front_matter(text):
+        name = named[0]
         return draft.parent / (name if name.endswith(".bib") else f"{name}.bib")
     beside = sorted(draft.parent.glob("*.bib"))
     return beside[0] if len(beside) == 1 else draft.parent / DEFAULT_NAME

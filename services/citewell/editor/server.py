@@ -28,6 +28,7 @@ ADD_ENTRY = "citewell.addEntry"
 CHECK = "citewell.check"
 SUGGEST = "citewell.suggest"
 MAX_REMEMBERED = 500
+_BETWEEN_KEYS = " \t\r\n,;@{}[]()"
 _FORMATS = {"latex": Format.LATEX, "tex": Format.LATEX, "plaintex": Format.LATEX, "markdown": Format.MARKDOWN}
 _SUFFIXES = {".tex": Format.LATEX, ".md": Format.MARKDOWN, ".qmd": Format.MARKDOWN, ".rmd": Format.MARKDOWN}
 
@@ -148,7 +149,8 @@ def build_server(client: AsyncCitewell, settings: EditorSettings) -> CitewellSer
             server.window_log_message(lsp.LogMessageParams(lsp.MessageType.Warning, f"citewell: {error.message}"))
             return lsp.CompletionList(is_incomplete=True, items=[])
         start = document.client_position_at_offset(cursor - len(place.typed))
-        edited = lsp.Range(start, params.position)
+        end = document.client_position_at_offset(cursor + len(place.tail)) if place.tail else params.position
+        edited = lsp.Range(start, end)
         items = [_completion(server, document, place, edited, *each) for each in enumerate(found)]
         return lsp.CompletionList(is_incomplete=True, items=items)
 
@@ -252,9 +254,9 @@ def _completion(
 def _key_at(document: TextDocument, position: lsp.Position) -> str:
     text, at = document.source, document.offset_at_position(position)
     start = end = at
-    while start > 0 and text[start - 1] not in " \t\n,;@{}[]()":
+    while start > 0 and text[start - 1] not in _BETWEEN_KEYS:
         start -= 1
-    while end < len(text) and text[end] not in " \t\n,;@{}[]()":
+    while end < len(text) and text[end] not in _BETWEEN_KEYS:
         end += 1
     return text[start:end]
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from citewell.manuscripts import named_bibliographies
 from citewell.manuscripts.cite_commands import MULTIPLE, key_groups
 from citewell.manuscripts.markdown import keys_in, with_key
+from citewell.manuscripts.named_bibliographies import active, named_in_latex
 
 BIBLIOGRAPHY = "citewell"
 """Name of the bibliography that holds the chosen entries."""
 _COMMAND = re.compile(r"\\[a-zA-Z]+\*?")
-_LATEX_BIBLIOGRAPHY = re.compile(r"\\bibliography\{([^}]*)\}")
-_COMMENT = re.compile(r"(?<!\\)%")
 _COMMENT_LINE = re.compile(r"(?<!\\)%[^\n]*")
 _END = "\\end{document}"
-_LATEX_RESOURCE = re.compile(r"\\addbibresource(?:\[[^\]]*\])?\{([^}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +102,16 @@ def _start_of_keys(command: str) -> int:
 
 def _names_it(text: str) -> bool:
     """Whether a LaTeX file names the new bibliography already."""
-    commands = [*_active(_LATEX_BIBLIOGRAPHY, text), *_active(_LATEX_RESOURCE, text)]
-    return any(name.strip().removesuffix(".bib") == BIBLIOGRAPHY for each in commands for name in each[1].split(","))
+    return any(name.removesuffix(".bib") == BIBLIOGRAPHY for name in named_in_latex(text))
 
 
 def _with_bibliography(text: str) -> str:
     """A LaTeX file whose first command that names a bibliography names the new one, too."""
-    if match := next(_active(_LATEX_BIBLIOGRAPHY, text), None):
+    if match := next(active(named_bibliographies.BIBLIOGRAPHY, text), None):
         return f"{text[: match.end() - 1]},{BIBLIOGRAPHY}{text[match.end() - 1 :]}"
-    if match := next(_active(_LATEX_RESOURCE, text), None):
+    if match := next(active(named_bibliographies.RESOURCE, text), None):
         return f"{text[: match.end()]}\n\\addbibresource{{{BIBLIOGRAPHY}.bib}}{text[match.end() :]}"
     return text
-
-
-def _active(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """The matches that are not commented out."""
-    for match in pattern.finditer(text):
-        line = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-        if not _COMMENT.search(line):
-            yield match
 
 
 def _with_new_bibliography(text: str) -> str:

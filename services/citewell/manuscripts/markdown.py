@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
+from pathlib import PurePosixPath
 
 import yaml
 from markdown_it import MarkdownIt
@@ -80,9 +81,16 @@ def _bibliographies(source: Source, front_matter: str) -> Iterator[NamedBibliogr
     for key, value in top.value:
         if key.value == "bibliography":
             for named in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                if isinstance(named, yaml.ScalarNode) and named.value.lower().endswith(".bib"):
+                if isinstance(named, yaml.ScalarNode) and PurePosixPath(named.value).suffix.lower() in ("", ".bib"):
                     line, column = named.start_mark.line + 2, named.start_mark.column + 1
                     yield NamedBibliography(source.name, line, column, f"bibliography: {named.value}", named.value)
+
+
+def named_in_front_matter(text: str) -> list[str]:
+    """The names of the .bib files."""
+    flow = Flow()
+    _front_matter(Source("", text), flow)
+    return [each.name for each in flow.bibliographies if each.name]
 
 
 def keys_in(citation: str) -> tuple[str, ...]:
