@@ -37,6 +37,10 @@ def test_load_reads_a_folder_of_jats(running: Running, tmp_path: Path) -> None:
     again = citewell("load", "jats", str(folder), *where)
     assert "duplicates" in again.stdout
 
+    for arguments in (("jats", str(folder), "--source", "a/b"), (str(folder), "--source", "a")):
+        refused = citewell("load", *arguments, *where)
+        assert (refused.returncode, "--source is" in refused.stderr) == (2, True), refused.stderr
+
     wrong = citewell("load", "jatz", str(folder), *where)
     assert (wrong.returncode, "'jatz'" in wrong.stderr, "jats" in wrong.stderr) == (2, True, True)
 

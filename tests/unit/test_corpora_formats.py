@@ -32,7 +32,8 @@ def lines(path: Path, *records: object) -> None:
 
 
 def corpus(folder: Path, form: str) -> JoinedCorpus:
-    return JoinedCorpus(folder, folder.parent / f"{folder.name}.sqlite", FORMATS[form])
+    names = folder.parent / "file-names.sqlite"
+    return JoinedCorpus(folder, folder.parent / f"{folder.name}.sqlite", FORMATS[form], names=names)
 
 
 def load(folder: Path, form: str) -> tuple[dict[str, Publication | Retraction], list[dict[str, Any]]]:

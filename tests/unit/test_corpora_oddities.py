@@ -35,13 +35,16 @@ def cite(number: int) -> str:
     return f'<xref ref-type="bibr" rid="B{number}">{number}</xref>'
 
 
-def load(folder: Path, form: str, files: Mapping[str, bytes]) -> tuple[list[Publication], list[dict[str, Any]]]:
+def load(
+    folder: Path, form: str, files: Mapping[str, bytes], *, corpus: str = "corpus", source: str = ""
+) -> tuple[list[Publication], list[dict[str, Any]]]:
     """What a folder of these files holds, and what was left out."""
     for name, content in files.items():
-        path = folder / "corpus" / name
+        path = folder / corpus / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    joined = JoinedCorpus(folder / "corpus", folder / "state.sqlite", FORMATS[form])
+    names = folder / "file-names.sqlite"
+    joined = JoinedCorpus(folder / corpus, folder / "state.sqlite", FORMATS[form], source=source, names=names)
     joined.spill(lambda: None)
     found = [loadable.event.body for loadable in joined.publications()]
     rejects = folder / "rejects.jsonl"
@@ -75,6 +78,20 @@ def test_files_of_one_name_in_several_folders_are_several_papers(
     assert len({paper.paper_id for paper in found}) == 2
     if identified:
         assert {paper.paper_id for paper in found} == {"doi:10.1234/0", "doi:10.1234/1"}
+
+
+def test_a_load_of_another_folder_replaces_no_paper_of_the_same_file_name(tmp_path: Path) -> None:
+    first, second = {"x.xml": article(title="Rivers run")}, {"x.xml": article(title="Boats are built")}
+    [kept], _ = load(tmp_path, "jats", first, corpus="a")
+    found, [reject] = load(tmp_path, "jats", second, corpus="b")
+    assert (kept.paper_id, found, reject["file"]) == ("file:x", [], "x.xml")
+    assert "file:x would replace 'Rivers run' of " in reject["reason"]
+    assert "--source NAME" in reject["reason"]
+    [named], rejects = load(tmp_path, "jats", second, corpus="b", source="boats")
+    assert (named.paper_id, rejects) == ("file:boats/x", [])
+    for corpus in ("a", "moved"):  # a new title in the same folder, and nearly the same title in another one
+        [again], rejects = load(tmp_path, "jats", {"x.xml": article(title="Rivers run deep")}, corpus=corpus)
+        assert (again.paper_id, rejects) == ("file:x", [])
 
 
 def test_a_damaged_file_does_not_stop_a_load(tmp_path: Path) -> None:

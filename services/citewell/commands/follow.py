@@ -10,7 +10,7 @@ import typer
 
 from citewell.commands.calls import Target, calls_services
 from citewell.commands.failing import WRONG_USAGE, fail
-from citewell.commands.load import LOAD_SECONDS, open_foreign, stage_and_load
+from citewell.commands.load import LOAD_SECONDS, SourceOption, open_foreign, stage_and_load
 from citewell.corpora.formats.registry import FORMATS
 from citewell.runtime.errors import CitewellError
 
@@ -23,6 +23,7 @@ def follow(
     target: Target,
     source: Annotated[str, typer.Argument(metavar="FORMAT", help=f"One of {_FOLLOWED}.")],
     folder: Annotated[Path, typer.Argument(help="Where files come in, at any depth.")],
+    named: SourceOption = "",
     every: Annotated[float, typer.Option(help="Seconds between looks at the folder.", min=0.1)] = 5.0,
     settle: Annotated[float, typer.Option(help="A file is complete when unchanged for so many seconds.", min=0)] = 2.0,
     bulk: Annotated[bool, typer.Option("--bulk", help="Load past the log; see `citewell load`.")] = False,
@@ -35,7 +36,7 @@ def follow(
     """
     if source == _IN_PIECES:
         fail(f"the citations of {_IN_PIECES} come in files of their own; load a whole release instead", WRONG_USAGE)
-    corpus = open_foreign(target, source, folder, "follow", 0 if once else settle)
+    corpus = open_foreign(target, source, folder, "follow", 0 if once else settle, named=named)
     try:
         while True:
             try:

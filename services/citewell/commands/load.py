@@ -10,6 +10,7 @@ each publication is an event in the log, like a publisher's.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
@@ -55,6 +56,16 @@ LOOK_AGAIN_SECONDS = 0.5
 LOAD_SECONDS = 7 * 86_400.0
 """A load takes as long as it takes; every chunk has a deadline of its own."""
 CHUNK_SECONDS = 600.0
+
+_SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+SourceOption = Annotated[
+    str,
+    typer.Option(
+        "--source",
+        metavar="NAME",
+        help="Stands in the ids of papers that are known by their file's name alone, file:NAME/…; tells folders apart.",
+    ),
+]
 
 Taken = tuple[Counter[str], list[Reject]]
 """How many had which outcome, and those refused."""
@@ -142,6 +153,7 @@ def load(
         Path | None,
         typer.Argument(metavar="FOLDER", help="Behind a format: its folder."),
     ] = None,
+    named: SourceOption = "",
     split: Annotated[str, typer.Option(help="Only the contexts of this split's citing papers, e.g. train.")] = "",
     events: Annotated[bool, typer.Option("--events", help="Publish to the log instead of bulk loading.")] = False,
     wait: Annotated[bool, typer.Option(help="Return when everything is searchable.")] = True,
@@ -162,6 +174,8 @@ def load(
     Lines that cannot be used are left out and written down with file, line and reason. In a foreign format a paper's id
     is its DOI, else its arXiv id, else the source's own; see deploy/docs/corpora.md.
     """
+    if named and folder is None:
+        fail("--source is for foreign formats: the papers of other folders have ids of their own", WRONG_USAGE)
     if bulk:
         if folder is not None or split or events:
             fail("--bulk takes a folder alone: no format, --split or --events", WRONG_USAGE)
@@ -171,7 +185,7 @@ def load(
     else:
         if split:
             fail("--split is for folders with splits of their own, not for foreign formats", WRONG_USAGE)
-        corpus = open_foreign(target, source, folder, "load")
+        corpus = open_foreign(target, source, folder, "load", named=named)
         typer.echo(take_in(target, corpus, events=events, wait=wait, rejects=rejects))
 
 
@@ -217,13 +231,18 @@ def load_corpus(
     return take_in(target, Corpus(folder, state, split), events=events, wait=wait, rejects=rejects)
 
 
-def open_foreign(target: Target, name: str, folder: Path, purpose: str, settle_seconds: float = 0) -> JoinedCorpus:
+def open_foreign(
+    target: Target, name: str, folder: Path, purpose: str, settle_seconds: float = 0, *, named: str = ""
+) -> JoinedCorpus:
     """The corpus in a folder of a foreign format."""
     if name not in FORMATS:
         fail(f"the format is {name!r}; expected one of {', '.join(FORMATS)}", WRONG_USAGE)
     _require_folder(folder)
+    if named and not _SOURCE.fullmatch(named):
+        fail(f"--source is {named!r}; expected up to 64 letters, digits, '.', '_' or '-'", WRONG_USAGE)
     form = FORMATS[name]
-    return JoinedCorpus(folder, target.data / purpose / f"{state_name(folder, form)}.sqlite", form, settle_seconds)
+    state = target.data / purpose / f"{state_name(folder, form, named)}.sqlite"
+    return JoinedCorpus(folder, state, form, settle_seconds, source=named, names=target.data / "file-names.sqlite")
 
 
 def _require_folder(folder: Path) -> None:

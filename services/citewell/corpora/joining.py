@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from citewell.corpora.file_names import SCHEME, FileNames
 from citewell.corpora.formats import marking
 from citewell.corpora.formats.documents import Abstract, Citation, Document, Format, Mark, Paragraph, Reference
 from citewell.corpora.formats.identifiers import Name, preferred, title_key
@@ -53,10 +54,16 @@ _SEVERAL = ""
 class JoinedCorpus(Staging):
     """The publications of a folder in a foreign format."""
 
-    def __init__(self, folder: Path, state: Path, form: Format, settle_seconds: float = 0) -> None:
-        """A file that was written to within `settle_seconds` is left for the next time: it may not be complete."""
+    def __init__(
+        self, folder: Path, state: Path, form: Format, settle_seconds: float = 0, *, source: str = "", names: Path
+    ) -> None:
+        """A file that was written to within `settle_seconds` is left for the next time: it may not be complete.
+
+        `source` stands before the names of files in ids; `names` is the file of `FileNames`.
+        """
         super().__init__(state)
         self._folder, self._format, self._settle_seconds = folder, form, settle_seconds
+        self._source, self._file_names = Path(source), FileNames(names, folder)
         if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'progress'").fetchone():
             with self._db as db:
                 db.execute("BEGIN")
@@ -94,7 +101,8 @@ class JoinedCorpus(Staging):
                     on_read()
                     match part:
                         case Document():
-                            names = tuple(_with_folder(each, Path(name).parent) for each in part.names)
+                            within = self._source / Path(name).parent
+                            names = tuple(_with_folder(each, within) for each in part.names)
                             self._add(replace(part, names=names), name, written=stamp[0])
                         case Abstract(paper, text):
                             db.execute("INSERT OR REPLACE INTO abstracts VALUES (?, ?)", (str(paper), text))
@@ -112,6 +120,10 @@ class JoinedCorpus(Staging):
             return
         known = [found for name in document.names if (found := self._id_of_name(name))]
         paper_id, revision = (known or [str(own)])[0], document.revision or written
+        if paper_id.startswith(f"{SCHEME}:") and (other := self._file_names.other(paper_id, document)):
+            why = f"{paper_id} would replace {other}: load this folder with --source NAME, which stands in its ids"
+            self._reject(Reject(file, document.line, why))
+            return
         there = self._db.execute("SELECT revision FROM papers WHERE id = ?", (paper_id,)).fetchone()
         if there and there[0] > revision:
             self._reject(Reject(file, document.line, f"{paper_id} was there before, as a later revision"))
@@ -128,6 +140,10 @@ class JoinedCorpus(Staging):
                 "INSERT INTO titles VALUES (?1, ?2) ON CONFLICT DO UPDATE SET id = ?3 WHERE id <> ?2",
                 (key, paper_id, _SEVERAL),
             )
+
+    def close(self, *, forget: bool) -> None:
+        self._file_names.close()
+        super().close(forget=forget)
 
     def counts(self) -> tuple[int, int, int]:
         papers = self._db.execute("SELECT max(number) FROM papers").fetchone()[0] or 0
@@ -225,19 +241,20 @@ class JoinedCorpus(Staging):
         return str(row[0]) if row else ""
 
 
-def state_name(folder: Path, form: Format) -> str:
-    """The name of the state file of a folder: the same for every load of it in this format."""
-    return hashlib.sha256(f"{form.name}\n{folder.resolve()}".encode()).hexdigest()[:16]
+def state_name(folder: Path, form: Format, source: str = "") -> str:
+    """The name of the state file of a folder: the same for every load of it in this format and as this source."""
+    told = "\n".join([form.name, str(folder.resolve()), *([source] if source else [])])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _with_folder(name: Name, folder: Path) -> Name:
     """A file's name with the folder it lies in: "main.xml" may lie in every one. Other names stay as they are."""
-    if name.scheme != "file" or folder == Path():
+    if name.scheme != SCHEME or folder == Path():
         return name
     value = f"{folder.as_posix()}/{name.value}"
     if len(value.encode()) > _LONGEST_PATH:
         value = f"{hashlib.sha256(folder.as_posix().encode()).hexdigest()[:16]}/{name.value}"
-    return Name("file", value)
+    return Name(SCHEME, value)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
