@@ -21,7 +21,7 @@ from citewell.manuscripts.need import NeedModel
 from citewell.manuscripts.plain import read_plain
 from citewell.manuscripts.sent_files import SentFiles
 from citewell.manuscripts.suggesting import suggested_places
-from citewell.manuscripts.word import read_word
+from citewell.manuscripts.word import NOTES, TEXT, read_word
 from citewell.scholarly.decoding import decoded
 
 MAX_BYTES = 2_000_000
@@ -217,10 +217,10 @@ def _of_archive(name: str, content: bytes, *, unpack: bool = True) -> dict[str, 
                 raise UnreadableDraft(
                     f"files[{name!r}]", f"{size} bytes when unpacked", f"at most {MAX_UNPACKED_BYTES}"
                 )
-            document = next((each.file_size for each in archive.infolist() if each.filename == "word/document.xml"), 0)
+            document = sum(each.file_size for each in archive.infolist() if each.filename in (TEXT, *NOTES))
             if document > MAX_WORD_XML_BYTES:
                 raise UnreadableDraft(
-                    f"files[{name!r}]", f"{document} bytes of word/document.xml", f"at most {MAX_WORD_XML_BYTES}"
+                    f"files[{name!r}]", f"{document} bytes of XML in its text", f"at most {MAX_WORD_XML_BYTES}"
                 )
             wanted = (".tex", ".ltx", ".bib", ".md", ".markdown", ".rmd", ".qmd", ".txt", ".docx")
             inside = [each for each in archive.infolist() if each.filename.lower().endswith(wanted)] if unpack else []
