@@ -122,6 +122,57 @@ def test_a_range_cites_all_entries_in_it(tmp_path: Path, dash: str, brackets: st
     assert {marker.group for marker in paper.passages[0].markers} == {1}
 
 
+@pytest.mark.parametrize(
+    ("rid", "text", "cited"),
+    [
+        ("B3 B4 B5 B6", "3–6", (3, 4, 5, 6)),
+        ("B3", "3–6", (3, 4, 5, 6)),
+        ("B3 B6", "[3-6]", (3, 4, 5, 6)),
+        ("B2", "(2, 4–6,9)", (2, 4, 5, 6, 9)),
+        ("B3", "4–6", (3,)),
+        ("B3", "3–99", (3,)),
+        ("B3", "6–3", (3,)),
+        ("B3", "3", (3,)),
+    ],
+)
+def test_a_range_in_one_mark_cites_all_entries_in_it(
+    tmp_path: Path, rid: str, text: str, cited: tuple[int, ...]
+) -> None:
+    body = f'<p>Boats float <xref ref-type="bibr" rid="{rid}">{text}</xref> well.</p>'
+    paper = of_jats(tmp_path, article(body=body))
+    assert [cited for _, cited in contexts(paper)] == [f"doi:10.1234/b{n}" for n in cited]
+
+
+def test_ranges_go_by_the_labels_of_the_list(tmp_path: Path) -> None:
+    later = REFERENCES.partition("</ref>")[2]  # the list begins with number 2
+    body = '<p>Boats float <xref ref-type="bibr" rid="B3">3–5</xref> well.</p>'
+    paper = of_jats(tmp_path, article(body=body, references=later))
+    assert [cited for _, cited in contexts(paper)] == [f"doi:10.1234/b{n}" for n in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("tag", ["mixed-citation", "element-citation"])
+def test_an_entry_with_several_citations_stands_for_all_of_them(tmp_path: Path, tag: str) -> None:
+    entry = "".join(f'<{tag} id="c{n}">Boat. <pub-id pub-id-type="doi">10.1234/c{n}</pub-id></{tag}>' for n in "ab")
+    body = "<p>All {} float. One {} sinks.</p>".format(
+        *(f'<xref ref-type="bibr" rid="{rid}">[1]</xref>' for rid in ("B1", "cb"))
+    )
+    paper = of_jats(tmp_path, article(body=body, references=f'<ref id="B1"><label>1.</label>{entry}</ref>'))
+    assert paper.reference_ids == ("doi:10.1234/ca", "doi:10.1234/cb")
+    assert [cited for _, cited in contexts(paper)] == ["doi:10.1234/ca", "doi:10.1234/cb", "doi:10.1234/cb"]
+
+
+def test_a_citation_in_several_forms_is_one(tmp_path: Path) -> None:
+    one = 'Boat. <pub-id pub-id-type="doi">10.1234/{}</pub-id>'
+    forms = f"<element-citation>{one.format('c')}</element-citation><mixed-citation>{one.format('d')}</mixed-citation>"
+    for entry in (forms, f"<citation-alternatives>{forms}</citation-alternatives>"):
+        folder = tmp_path / str(len(entry))
+        folder.mkdir()
+        paper = of_jats(
+            folder, article(body=f"<p>Boats {cite(1)} float.</p>", references=f'<ref id="B1">{entry}</ref>')
+        )
+        assert paper.reference_ids == ("doi:10.1234/c",)
+
+
 def test_numbers_that_are_not_those_of_the_list_make_no_range(tmp_path: Path) -> None:
     body = f"<p>Boats {cite(3)}–{cite(7).replace('>7<', '>9<')} and {cite(1)}, {cite(5)} float.</p>"
     paper = of_jats(tmp_path, article(body=body))

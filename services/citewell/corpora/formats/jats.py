@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from citewell.corpora.formats import identifiers, xml_text
 from citewell.corpora.formats.documents import Document, Format, Paragraph, Part, Reference
 from citewell.corpora.formats.identifiers import Name
+from citewell.corpora.formats.numbered_ranges import with_ranges
 from citewell.corpora.formats.xml_text import words
 from citewell.corpora.readers import Malformed, OnReject, Reject
 from citewell.scholarly.dates import UNKNOWN_DATE, PartialDate
 
 _DOCUMENT = re.compile(r"\\begin\{document\}(.*?)\\end\{document\}", re.DOTALL)
-_NUMBER = re.compile(r"[\[(]?(\d{1,4})[\])]?")
-_DASH = re.compile(r"\s*[-‐‑‒–]\s*")
+_LABEL = re.compile(r"\W*(\d{1,4})\W*")
+_ENTRIES = "back//ref-list/ref"
 _CITATIONS = ("element-citation", "mixed-citation", "nlm-citation", "citation")
 
 
@@ -58,7 +58,8 @@ def _document(article: Element, path: Path, number: int) -> Document:
     title = words(about.find("title-group/article-title")) if about is not None else ""
     if about is None or not title:
         raise Malformed("article-meta has no article-title")
-    references = {entry.get("id", ""): _reference(entry) for entry in article.iterfind("back//ref-list/ref")}
+    references, keys, numbers = _bibliography(article)
+    entries = [entry.get("id", "") for entry in article.iterfind(_ENTRIES)]
     stem = path.name.removesuffix(".gz").removesuffix(".nxml").removesuffix(".xml")
     own = Name("file", stem if number == 1 else f"{stem}-{number}")
     return Document(
@@ -74,7 +75,10 @@ def _document(article: Element, path: Path, number: int) -> Document:
             default=UNKNOWN_DATE,
         ),
         references=references,
-        paragraphs=tuple(_with_ranges(each, list(references)) for each in _paragraphs(article.find("body"), "")),
+        paragraphs=tuple(
+            _of_each(with_ranges(paragraph, entries, numbers), keys)
+            for paragraph in _paragraphs(article.find("body"), "")
+        ),
         retracted=article.get("article-type") == "retracted-article",
     )
 
@@ -110,6 +114,44 @@ def _day(element: Element) -> PartialDate:
         return UNKNOWN_DATE
 
 
+def _bibliography(article: Element) -> tuple[dict[str, Reference], dict[str, tuple[str, ...]], dict[int, str]]:
+    """The references by their keys; which of them an id stands for; and the ids of entries by their numbers.
+
+    An entry may hold several references, with or without ids of their own.
+    """
+    references: dict[str, Reference] = {}
+    keys: dict[str, tuple[str, ...]] = {}
+    numbers: dict[int, str] = {}
+    for position, entry in enumerate(article.iterfind(_ENTRIES), 1):
+        name = entry.get("id", "")
+        label = _LABEL.fullmatch(words(entry.find("label")))
+        numbers.setdefault(int(label[1]) if label else position, name)
+        own: list[str] = []
+        for number, citation in enumerate(_citations(entry)):
+            key = f"{name}/{number}" if number else name
+            references[key] = _reference(citation)
+            own.append(key)
+            if citation.get("id"):
+                keys[citation.get("id", "")] = (key,)
+        keys[name] = tuple(own)
+    return references, keys, numbers
+
+
+def _citations(entry: Element) -> list[Element]:
+    """The references of an entry; of one that is written in several forms, one form."""
+    return next(
+        (found for tag in ("citation-alternatives", *_CITATIONS) if (found := entry.findall(f".//{tag}"))), [entry]
+    )
+
+
+def _of_each(paragraph: Paragraph, keys: dict[str, tuple[str, ...]]) -> Paragraph:
+    """The paragraph with the references that its ids stand for."""
+    marks = (
+        replace(mark, keys=tuple(key for one in mark.keys for key in keys.get(one, (one,)))) for mark in paragraph.marks
+    )
+    return replace(paragraph, marks=tuple(marks))
+
+
 def _reference(entry: Element) -> Reference:
     citation = next((found for tag in _CITATIONS if (found := entry.find(f".//{tag}")) is not None), entry)
     names = _names(citation, "pub-id")
@@ -128,21 +170,6 @@ def _paragraphs(section: Element | None, title: str) -> Iterator[Paragraph]:
                 yield Paragraph(text, marks, title)
         elif part.tag not in ("title", "label"):  # sections, and whatever else holds paragraphs, such as lists
             yield from _paragraphs(part, (words(part.find("title")) if part.tag == "sec" else "") or title)
-
-
-def _with_ranges(paragraph: Paragraph, entries: list[str]) -> Paragraph:
-    """The paragraph where "3–7", of which only 3 and 7 are marked, cites the entries between them as well."""
-    marks = list(paragraph.marks)
-    place = {key: at for at, key in enumerate(entries)}
-    for number, (first, last) in enumerate(pairwise(paragraph.marks)):
-        numbers = [_NUMBER.fullmatch(paragraph.text, mark.start, mark.end) for mark in (first, last)]
-        if not all(numbers) or not _DASH.fullmatch(paragraph.text, first.end, last.start):
-            continue
-        low, high = (int(found[1]) for found in numbers if found)
-        start, end = place.get(first.keys[-1], -1), place.get(last.keys[0], -1)
-        if start >= 0 and end - start == high - low > 1:  # the list is numbered as the text says
-            marks[number] = replace(first, keys=(*first.keys, *entries[start + 1 : end]))
-    return replace(paragraph, marks=tuple(marks))
 
 
 def _keys(element: Element) -> tuple[str, ...]:
