@@ -1,5 +1,6 @@
 """Searches, pages and evidence: Index answers the same with every store."""
 
+import base64
 from dataclasses import replace
 
 import numpy as np
@@ -75,7 +76,8 @@ async def test_pages_hold_everything_once_in_one_order(stocked: Index, search_fi
 
 async def test_a_page_token_belongs_to_its_question(stocked: Index) -> None:
     _, token = await stocked.list_papers(10, "", SearchFilter(year_from=1990))
-    for wrong, asked in ((token, SearchFilter()), ("broken", SearchFilter()), (token[:-6], SearchFilter())):
+    nested = base64.urlsafe_b64encode(b"[" * 50_000).decode()
+    for wrong, asked in ((token, SearchFilter()), *((each, SearchFilter()) for each in ("broken", token[:-6], nested))):
         with pytest.raises(InvalidField, match="page_token"):
             await stocked.list_papers(10, wrong, asked)
 

@@ -25,7 +25,7 @@ def from_token(token: str, view: View, search_filter: SearchFilter) -> UUID:
     try:
         start, digest = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
         position = UUID(start)
-    except (binascii.Error, ValueError, TypeError, AttributeError):
+    except (binascii.Error, ValueError, TypeError, AttributeError, RecursionError):
         raise InvalidField("page_token", token, "a next_page_token as it was returned") from None
     if digest != _digest(view, search_filter):
         raise InvalidField("page_token", token, "the token of a request with the same filter and view")

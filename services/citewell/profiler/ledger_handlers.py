@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from citewell.profiler.ledger.lifecycle import (
 from citewell.profiler.ledger.rules import Result, SourcedEvent
 from citewell.profiler.ledger.views import PointForm, View, read_views, view_called
 from citewell.profiler.pools import Pool
-from citewell.profiler.profiles import ProfileWeights
+from citewell.profiler.profiles import MAX_WEIGHT, ProfileWeights
 from citewell.profiler.v1 import ledger_pb2, ledger_pb2_grpc
 from citewell.profiler.watermarks import Watermarks
 from citewell.runtime import deadlines, telemetry
@@ -313,8 +312,8 @@ def _paper_of_token(token: str) -> str:
 
 def _weight(spec: ledger_pb2.ViewSpec, name: str, otherwise: float) -> float:
     value = float(getattr(spec, name)) if spec.HasField(name) else otherwise  # type: ignore[arg-type]
-    if not (math.isfinite(value) and value >= 0):
-        raise InvalidField(f"spec.{name}", value, "a number of at least 0")
+    if not 0 <= value <= MAX_WEIGHT:
+        raise InvalidField(f"spec.{name}", value, f"a number from 0 to {MAX_WEIGHT:,.0f}")
     return value
 
 

@@ -20,6 +20,8 @@ FRACTION_BITS = 24
 """Binary digits after the point. For components of a unit vector this is as precise as float32."""
 LIMIT = 2.0**7
 """Components must be smaller, so that a stored vector fits 32-bit integers. Sums are 64-bit."""
+MAX_WEIGHT = 1e6
+"""Largest α, β, γ or δ: what is multiplied by it still has a length in float32."""
 
 
 @dataclass(frozen=True, slots=True)

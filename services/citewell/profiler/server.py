@@ -30,7 +30,7 @@ from citewell.profiler.view_metrics import ViewMetrics
 from citewell.profiler.watermarks import Watermarks
 from citewell.profiler.window_encoder import WindowEncoder, load_window_encoder
 from citewell.runtime.channels import open_channel, require_serving
-from citewell.runtime.errors import CitewellError, FailedPrecondition
+from citewell.runtime.errors import CitewellError, FailedPrecondition, shorten
 from citewell.runtime.health import Check
 from citewell.runtime.settings import UnknownSetting
 from citewell.runtime.telemetry import logger, meter
@@ -243,3 +243,6 @@ class ProfilerService:
             )
         except EncoderUnusable as error:
             raise FailedPrecondition(str(error), reason="ENCODER_UNUSABLE") from None
+        except OSError as error:  # a name that no folder can have, or a folder that this process may not read
+            why = f"encoder {shorten(name)!r} cannot be read: {error.strerror}"
+            raise FailedPrecondition(why, reason="ENCODER_UNUSABLE") from None

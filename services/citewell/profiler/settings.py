@@ -23,7 +23,7 @@ from citewell.profiler.lexical import (
     FieldWeights,
     TermWeights,
 )
-from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY, ProfileWeights
+from citewell.profiler.profiles import CHOSEN_PROFILE, CHOSEN_QUERY, MAX_WEIGHT, ProfileWeights
 from citewell.profiler.query_words import CHOSEN_ALONE, WordWeights
 from citewell.profiler.term_weights import PACKAGED, BadTermWeights, LearnedWeights, find_term_weights
 from citewell.runtime.settings import ServiceSettings, UnknownSetting
@@ -74,14 +74,14 @@ class ProfilerSettings(ServiceSettings):
     encoder_allow_download: bool = False
     """Download the encoder from Hugging Face if it is not in the local cache."""
 
-    alpha: float = Field(CHOSEN_PROFILE.alpha, ge=0)
+    alpha: float = Field(CHOSEN_PROFILE.alpha, ge=0, le=MAX_WEIGHT)
     """α of eq. 3: weight of the citing contexts in a profile. A change starts a rebuild that needs no encoding."""
-    beta: float = Field(CHOSEN_PROFILE.beta, ge=0)
+    beta: float = Field(CHOSEN_PROFILE.beta, ge=0, le=MAX_WEIGHT)
     """β of eq. 3: weight of the citing papers' own texts in a profile. A change starts a rebuild that needs no
     encoding."""
-    gamma: float = Field(CHOSEN_QUERY.gamma, ge=0)
+    gamma: float = Field(CHOSEN_QUERY.gamma, ge=0, le=MAX_WEIGHT)
     """γ of eq. 4: weight of the citation context in a query."""
-    delta: float = Field(CHOSEN_QUERY.delta, ge=0)
+    delta: float = Field(CHOSEN_QUERY.delta, ge=0, le=MAX_WEIGHT)
     """δ of eq. 4: weight of the draft's title and abstract in a query."""
 
     window_encoder: str = "packaged"

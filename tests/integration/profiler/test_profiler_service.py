@@ -282,6 +282,8 @@ async def test_bad_calls_name_the_field(folder: Path, encoder: Path) -> None:
                 pb.StartRebuildRequest(spec=pb.ViewSpec(alpha=float("inf"))),
                 "spec.alpha",
             ),
+            # Profiles of such a length would be infinite, and the view would never be filled.
+            (profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=pb.ViewSpec(beta=1e300)), "spec.beta"),
             (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(sample=-1), "sample"),
             (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(page_size=10_001), "page_size"),
             (profiler.ledger.CheckProfiles, pb.CheckProfilesRequest(page_token="?"), "page_token"),
@@ -292,6 +294,8 @@ async def test_bad_calls_name_the_field(folder: Path, encoder: Path) -> None:
             assert raised.value.field == field
         with pytest.raises(FailedPrecondition, match="neither a folder nor"):
             await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=pb.ViewSpec(encoder="not an encoder")))
+        with pytest.raises(FailedPrecondition, match="cannot be read: File name too long"):
+            await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=pb.ViewSpec(encoder="a" * 5000)))
         with pytest.raises(NotFound):
             await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view="nowhere"))
         with pytest.raises(NotFound):
