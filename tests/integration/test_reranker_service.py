@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from citewell.reranker import in_process
@@ -185,6 +190,43 @@ async def partly_answered(stub: Any, request: messages.RerankRequest) -> message
     raise AssertionError(f"no deadline up to {seconds:.2f} s gave a partial answer")
 
 
+class _Silent(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A server that takes every call and answers none, as a Triton does whose GPU is busy."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def never(request: bytes, context: Any) -> bytes:
+            await asyncio.Event().wait()
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(never)
+
+
+async def test_it_starts_while_triton_takes_calls_and_does_not_answer(model: Path) -> None:
+    silent = grpc.aio.server()
+    silent.add_generic_rpc_handlers((_Silent(),))
+    address = f"127.0.0.1:{silent.add_insecure_port('127.0.0.1:0')}"
+    await silent.start()
+    try:
+        triton = {"backend": Backend.TRITON, "triton_timeout_seconds": 0.3, "triton_address": address}
+        async with serving(model=model, **triton) as (stub, _):
+            answer = await ask(stub, request_of(5, allow_partial=True))
+            assert (answer.scored, answer.partial_reason) == (0, "UNAVAILABLE")
+    finally:
+        await silent.stop(0)
+
+
+def test_a_first_pass_too_short_for_the_model_names_its_setting(model: Path) -> None:
+    settings = {"CITEWELL_RERANKER__MODEL": str(model), "CITEWELL_RERANKER__FIRST_PASS_SHARE": "0.01"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "citewell.reranker"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **settings},
+    )
+    assert (ended.returncode, "FIRST_PASS_SHARE is too small" in ended.stderr) == (2, True), ended.stderr
+
+
 async def test_warming_up_leaves_nothing_that_an_answer_could_show(model: Path) -> None:
     """The warm-up scores candidates of its own; papers that have the ids it once used are read all the same."""
     papers = [messages.RerankCandidate(paper_id=f"{i}", title="a b", abstract="d " * i, rank=i) for i in range(1, 17)]
@@ -238,6 +280,9 @@ def _with_contexts(said: list[str]) -> messages.RerankRequest:
     return request_of(candidates=[candidate])
 
 
-async def test_an_unusable_model_folder_is_a_clear_setting_error(tmp_path: Path) -> None:
-    with pytest.raises(UnknownSetting, match=r"CITEWELL_RERANKER__MODEL: .* has no sides\.onnx"):
-        RerankerServer(RerankerSettings(model=tmp_path))
+@pytest.mark.parametrize("missing", ["davinci.json", "sides.onnx"])
+def test_an_unusable_model_folder_is_a_clear_setting_error(model: Path, tmp_path: Path, missing: str) -> None:
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / missing).unlink()
+    with pytest.raises(UnknownSetting, match=f"CITEWELL_RERANKER__MODEL: .* has no {missing}"):
+        RerankerServer(RerankerSettings(model=folder))

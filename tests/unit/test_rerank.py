@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from citewell.reranker.pairs import CandidateText, PairBatch, PairTokenizer, Tok
 from citewell.reranker.rerank import Candidate, CandidateTokens, Partial, Pass, Reranker, shortened, unscored
 from citewell.reranker.scorer import Floats, ScorerInfo
 from citewell.reranker.scores import rank_priors, ranking, sigmoid
-from citewell.runtime.errors import Unavailable
+from citewell.runtime.errors import CitewellError, DeadlineExceeded, Unavailable
 from citewell.scholarly.queries import Query
 from tests.tiny_models import tiny_tokenizer
 
@@ -33,11 +34,12 @@ class LengthScorer:
     def __init__(self) -> None:
         self.seen: list[int] = []
         self.unavailable_after = 10**9
+        self.error: CitewellError = Unavailable("gone")
 
     async def score(self, batch: PairBatch, priors: Floats) -> Floats:
         self.seen.append(len(priors))
         if len(self.seen) > self.unavailable_after:
-            raise Unavailable("gone")
+            raise self.error
         tokens = batch.attention_mask.sum(axis=1).astype(np.float32)
         return np.stack([tokens, priors, priors], axis=1)
 
@@ -101,6 +103,32 @@ async def test_a_model_out_of_reach_leaves_the_order_if_that_is_allowed(queue: P
     done = await reranker.rerank(QUERY, [candidate(1, 3), candidate(2, 9)], 4, 10, allow_partial=True)
     assert (done.partial, done.scored) == (Partial.UNAVAILABLE, 0)
     assert [paper.paper_id for paper in done.papers] == ["p1", "p2"]
+
+
+async def test_reading_leaves_time_to_score_what_was_read(queue: PairQueue) -> None:
+    """A thousand long abstracts take seconds to tokenise, and nobody waits for them after the deadline."""
+    candidates = [candidate(number, 3) for number in range(1, 501)]
+    for allow_partial in (True, False):
+        ticks = itertools.count()  # a look at the clock takes a second
+        reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, lambda: float(next(ticks)))  # noqa: B023
+        if not allow_partial:
+            with pytest.raises(DeadlineExceeded, match="of 500 candidates were read"):
+                await reranker.rerank(QUERY, candidates, 500, 9, allow_partial=False)
+            continue
+        done = await reranker.rerank(QUERY, candidates, 500, 9, allow_partial=True)
+        assert done.partial is Partial.DEADLINE
+        assert 0 < done.scored < 500
+        scored = [paper.paper_id for paper in done.papers if paper.score is not None]
+        assert set(scored) == {f"p{number}" for number in range(1, done.scored + 1)}
+
+
+async def test_a_model_that_does_not_answer_leaves_the_order_too(queue: PairQueue, scorer: LengthScorer) -> None:
+    reranker = Reranker(queue, [make_pass(BUDGET, 1000)], 0.95, time.monotonic)
+    scorer.unavailable_after, scorer.error = 0, DeadlineExceeded("no answer in time")
+    with pytest.raises(DeadlineExceeded):
+        await reranker.rerank(QUERY, [candidate(1, 3)], 4, 10, allow_partial=False)
+    done = await reranker.rerank(QUERY, [candidate(1, 3)], 4, 10, allow_partial=True)
+    assert (done.partial, done.scored) == (Partial.UNAVAILABLE, 0)
 
 
 async def test_what_was_scored_before_the_model_was_lost_is_answered(scorer: LengthScorer) -> None:

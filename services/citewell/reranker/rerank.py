@@ -19,6 +19,11 @@ from citewell.reranker.scores import RankedPaper, rank_priors, ranking
 from citewell.runtime.errors import DeadlineExceeded, Unavailable
 from citewell.scholarly.queries import Query
 
+READ_AT_ONCE = 50
+"""Candidates tokenised between two looks at the clock. A thousand long abstracts take seconds."""
+READ_SHARE = 0.5
+"""Of the time left, the share that tokenising may take where a partial answer is allowed. The rest is for scoring."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -118,16 +123,20 @@ class Reranker:
         for each in self._passes:
             shown = self._best(scores, shown, each.keep)
             started = self._clock()
-            pairs = await asyncio.to_thread(self._pairs, each, query, [candidates[i] for i in shown])
+            share = READ_SHARE if allow_partial else 1.0
+            pairs = await self._pairs(each, query, [candidates[i] for i in shown], started + share * (ends - started))
             tokenize += self._clock() - started
+            read, cut = shown[: len(pairs)], len(pairs) < len(shown)
+            if cut and not allow_partial:
+                raise DeadlineExceeded(f"{len(pairs)} of {len(shown)} candidates were read", stage="rerank")
             try:
-                done = await self._queue.score(pairs, priors[shown], ends - self._clock(), allow_partial=allow_partial)
-            except Unavailable:
+                done = await self._queue.score(pairs, priors[read], ends - self._clock(), allow_partial=allow_partial)
+            except (Unavailable, DeadlineExceeded):  # the scorer's deadline: with allow_partial the queue has none
                 if not allow_partial:
                     raise
                 partial = Partial.UNAVAILABLE
                 break
-            partial = self._keep(scores, shown, done)
+            partial = self._keep(scores, read, done) or (Partial.DEADLINE if cut else Partial.NO)
             if done.failure and not isinstance(done.failure, DeadlineExceeded):
                 partial = Partial.UNAVAILABLE
             queue, inference = queue + done.queue_seconds, inference + done.inference_seconds
@@ -153,10 +162,18 @@ class Reranker:
         scores[shown[fresh]] = done.scores[fresh]
         return Partial.NO if whole else Partial.DEADLINE
 
-    @staticmethod
-    def _pairs(each: Pass, query: Query, candidates: Sequence[Candidate]) -> list[tuple[Tokens, Tokens]]:
-        (asked,) = each.tokenizer.queries([query])
-        return [(asked, tokens) for tokens in each.tokens.of(candidates)]
+    async def _pairs(
+        self, each: Pass, query: Query, candidates: Sequence[Candidate], ends: float
+    ) -> list[tuple[Tokens, Tokens]]:
+        """The query with each candidate; with the first ones only if the time ends before all are read."""
+        (asked,) = await asyncio.to_thread(each.tokenizer.queries, [query])
+        pairs: list[tuple[Tokens, Tokens]] = []
+        for at in range(0, len(candidates), READ_AT_ONCE):
+            if self._clock() >= ends:
+                break
+            tokens = await asyncio.to_thread(each.tokens.of, candidates[at : at + READ_AT_ONCE])
+            pairs += [(asked, one) for one in tokens]
+        return pairs
 
 
 def shortened(budget: TokenBudget, share: float) -> TokenBudget:

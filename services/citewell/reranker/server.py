@@ -192,7 +192,10 @@ async def _open_scorer(model: ModelFolder, settings: RerankerSettings) -> PairSc
 def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:
     budgets = [(model.description.budget, MAX_CANDIDATES)]
     if settings.first_pass_share < 1:
-        short = shortened(model.description.budget, settings.first_pass_share)
+        try:
+            short = shortened(model.description.budget, settings.first_pass_share)
+        except ValueError as error:
+            raise UnknownSetting(f"setting CITEWELL_RERANKER__FIRST_PASS_SHARE is too small: {error}") from None
         budgets = [(short, MAX_CANDIDATES), (model.description.budget, settings.second_pass)]
 
     def make(budget: TokenBudget, keep: int) -> Pass:
