@@ -205,6 +205,58 @@ def test_files_of_the_preamble_are_read_for_the_title_and_missed_by_line() -> No
     assert len(read.places) == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (r"\input sections/more", "sections/more.tex"),
+        (r"\import{sections/}{more}", "sections/more.tex"),
+        (r"\subimport{sections}{more.tex}", "sections/more.tex"),
+        (r"\InputIfFileExists{sections/more}{}{}", "sections/more.tex"),
+    ],
+)
+def test_files_are_included_by_any_command(command: str, file: str) -> None:
+    draft = read_files(files(**{"draft.tex": LATEX.replace(r"\input{sections/more}", f"{command}\n").encode()}))
+    assert (draft.places[-1].citation.file, draft.problems) == (file, [])
+    assert "ections" not in draft.places[-1].context
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        r"\url{http://a/b%20c}",
+        r"\href{http://a/b%20c}{text}",
+        r"\footnote{\url{http://a/%7Eb_c}}",
+        r"\lstinline|{ [?]|",
+        r"\lstinline[language=C]!} [?]!",
+        r"\mintinline{python}|}|",
+    ],
+)
+def test_addresses_and_code_within_lines_break_nothing(code: str) -> None:
+    draft = read_text(rf"\documentclass{{a}}\begin{{document}}A {code} b \cite{{?}} c.\end{{document}}", None)
+    assert ([place.citation.keys for place in draft.places], draft.problems) == ([("?",)], [])
+    assert draft.places[0].context.endswith("b TARGETCIT c.")
+    assert "http" not in draft.places[0].context
+
+
+def test_marks_in_arguments_are_places_and_headings_have_one_text() -> None:
+    text = r"\textbf{Bold [?]} x\footnote{In \emph{notes [CITATION]}.}"
+    text += r" \section[Short]{Long \cite{?}}\caption[A]{B TARGETCIT}"
+    draft = read_text(rf"\begin{{document}}{text}\end{{document}}", None)
+    assert len(draft.places) == 4
+    assert draft.places[2].context == "Bold OTHERCIT x In notes OTHERCIT . Long TARGETCIT B OTHERCIT"
+
+
+def test_titles_and_abstracts_have_no_thanks_notes_and_citations() -> None:
+    text = r"\title{Routes\thanks{By X.}\footnote{Or not.}\\ in \emph{the} wild \cite{a}}\begin{document}"
+    draft = read_text(rf"{text}\begin{{abstract}}As \cites{{a}}{{b}} say.\end{{abstract}}\end{{document}}", None)
+    assert (draft.title, draft.abstract) == ("Routes in the wild", "As say.")
+
+
+def test_a_citation_in_a_formula_leaves_no_trace_of_the_parser() -> None:
+    draft = read_text(r"As $x = \text{by \cite{a}}$ and \cite{?} say.", Format.LATEX)
+    assert draft.places[0].context == "As x = by OTHERCIT and TARGETCIT say."
+
+
 def test_code_has_no_places_and_its_braces_break_nothing() -> None:
     code = r"\begin{lstlisting}[language=C]" + "\nif (a[?]) { \\cite{}\n" + r"\end{lstlisting} "
     minted = r"\begin{minted}{python} x = '\cite{?} }' [?]\end{minted} % \begin{comment}"

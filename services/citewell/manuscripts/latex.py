@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from pylatexenc.latex2text import LatexNodes2Text
 from pylatexenc.latexwalker import (
     LatexCharsNode,
     LatexCommentNode,
@@ -17,44 +17,26 @@ from pylatexenc.latexwalker import (
     LatexWalker,
     LatexWalkerError,
     LatexWalkerParseError,
-    get_default_latex_context_db,
 )
-from pylatexenc.macrospec import MacroSpec
 
 from citewell.manuscripts import cite_commands
 from citewell.manuscripts.flow import Citation, Flow, NamedBibliography, Problem, Prose, Source
-from citewell.manuscripts.marks import marked_prose
-from citewell.manuscripts.sent_files import SentFiles
-
-_LEFT_OUT = {
-    "documentclass": "[{",
-    "usepackage": "[{",
-    "bibliographystyle": "{",
-    "nocite": "{",
-    "printbibliography": "[",
-    "pagestyle": "{",
-    "thispagestyle": "{",
-    "pageref": "{",
-    "newcommand": "*{[[{",
-    "renewcommand": "*{[[{",
-    "providecommand": "*{[[{",
-    "DeclareRobustCommand": "*{[[{",
-    "newenvironment": "*{[[{{",
-    "renewenvironment": "*{[[{{",
-}
-"""Commands that write no prose, and their arguments."""
-_CODE = frozenset({"verbatim", "Verbatim", "lstlisting", "minted", "comment", "tikzpicture", "filecontents"})
-"""Environments without prose. LaTeX looks for their end only, so braces inside need not be balanced."""
-_IFFALSE = "\\iffalse"
-_CODE_BEGINS = re.compile(
-    rf"\\begin\{{((?:{'|'.join(sorted(_CODE))})\*?)\}}|{re.escape(_IFFALSE)}(?![a-zA-Z])|\\.|%[^\n]*"
+from citewell.manuscripts.latex_code import CODE, without_code
+from citewell.manuscripts.latex_commands import (
+    HEADINGS,
+    IMPORTING,
+    INCLUDING,
+    LEFT_OUT,
+    NAMING,
+    SHORT_AND_LONG,
+    parser_db,
+    text_maker,
 )
-"""The begin of what has no prose; escaped characters and comments are matched, too, to step over them."""
-_CONDITIONAL = re.compile(r"%[^\n]*|\\(?P<name>if(?!f\b|thenelse\b)[a-zA-Z]*|else|fi)(?![a-zA-Z])")
+from citewell.manuscripts.marks import marked_prose, may_cite
+from citewell.manuscripts.sent_files import SentFiles
+from citewell.scholarly.contexts import OTHER
+
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*(?:\n\s*)?")
-_NAMING = frozenset({"bibliography", "addbibresource"})
-"""Commands that name .bib files."""
-_INCLUDING = frozenset({"input", "include", "subfile"})
 MAX_NESTING = 200
 """Nested groups; the parser's recursion fails at some thousand."""
 MAX_FILES = 200
@@ -66,24 +48,9 @@ _DEFECTS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 # The parser logs errors that it tolerates; they are reported by line and column instead.
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
 
-_to_text = LatexNodes2Text(strict_latex_spaces=False, keep_comments=False)
-
-
-_FILES_AND_LAYOUT = [
-    MacroSpec("addbibresource", "[{"),
-    MacroSpec("bibitem", "[{"),
-    *(MacroSpec(name, arguments) for name, arguments in _LEFT_OUT.items()),
-]
-
-
-def _context_db() -> Any:
-    db = get_default_latex_context_db()
-    db.add_context_category("citewell", macros=cite_commands.specifications(), prepend=True)
-    db.add_context_category("citewell-files", macros=_FILES_AND_LAYOUT, prepend=True)
-    return db
-
-
-_DB = _context_db()
+_DB = parser_db()
+_to_text = text_maker(OTHER, footnotes=True)
+_to_summary = text_maker("", footnotes=False)
 
 
 def read_latex(main: Source, files: Mapping[str, Source]) -> Flow:
@@ -105,13 +72,13 @@ class _Reader:
         """Reads a file; of one that is included before the document begins only what a preamble may tell."""
         self._read += 1
         self.flow.files.add(source.name)
-        text = _without_code(source.text)
-        if deep := _too_deep(text):
+        source = Source(source.name, without_code(source.text))
+        if deep := _too_deep(source.text):
             self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
             return
         self._open.append(source.name)
         try:
-            nodes = self._parsed(source, text)
+            nodes = self._parsed(source)
             document = _environment(nodes, "document")
             if document is not None and not self._in_preamble:
                 self._in_preamble = True
@@ -128,13 +95,13 @@ class _Reader:
             self._problem(source, 0, "the braces are so broken that reading would not end; this file was left out")
         self._open.pop()
 
-    def _parsed(self, source: Source, text: str) -> list[Any]:
-        """The nodes of a file, whose text is given without code.
+    def _parsed(self, source: Source) -> list[Any]:
+        """The nodes of a file without code.
 
         Reports the first error of the strict parser; the tolerant parser then reads the file.
         """
         try:
-            nodes: list[Any] = _Walker(text, tolerant=False).get_latex_nodes()[0]
+            nodes: list[Any] = _Walker(source.text, tolerant=False).get_latex_nodes()[0]
             return nodes
         except LatexWalkerParseError as error:
             self._problem(source, min(error.pos or 0, len(source.text)), _first_line(error.msg))
@@ -143,7 +110,7 @@ class _Reader:
         except _DEFECTS:
             pass  # the tolerant parser may do better
         try:
-            tolerated: list[Any] = _Walker(text, tolerant=True).get_latex_nodes()[0]
+            tolerated: list[Any] = _Walker(source.text, tolerant=True).get_latex_nodes()[0]
         except _DEFECTS:
             self.flow.problems.append(Problem(source.name, 1, 1, "the file cannot be parsed; it was left out"))
             return []
@@ -154,11 +121,11 @@ class _Reader:
             if not isinstance(node, LatexMacroNode):
                 continue
             if node.macroname == "title":
-                self.flow.title = _text(_arguments(node)[-1:])
-            elif node.macroname in _NAMING:
+                self.flow.title = _text(_arguments(node)[-1:], _to_summary)
+            elif node.macroname in NAMING:
                 self._name_bibliography(source, node)
-            elif node.macroname in _INCLUDING:
-                self._include(source, node, _arguments(node))
+            elif node.macroname in INCLUDING | IMPORTING:
+                self._include(source, node)
 
     def _nodes(self, source: Source, nodes: list[Any]) -> None:
         for node in nodes:
@@ -187,20 +154,24 @@ class _Reader:
         if name in cite_commands.SINGLE | cite_commands.MULTIPLE:
             if name not in cite_commands.DESCRIBING:
                 self._citation(source, node, arguments)
-        elif name in _INCLUDING:
-            self._include(source, node, arguments)
+        elif name in INCLUDING | IMPORTING:
+            self._include(source, node)
         elif name == "title":
-            self.flow.title = _text(arguments[-1:])
+            self.flow.title = _text(arguments[-1:], _to_summary)
         elif name == "bibitem" and arguments:
             self.flow.defined_keys.add(_raw(source, arguments[-1]).strip())
-        elif name in _NAMING:
+        elif name in NAMING:
             self._name_bibliography(source, node)
-        elif name in _LEFT_OUT:
+        elif name in LEFT_OUT:
             return
-        elif any(isinstance(argument, LatexGroupNode) for argument in arguments) and "cite" in _raw(source, node):
-            self._nodes(source, arguments)
-        elif name in ("section", "subsection", "subsubsection", "paragraph", "par", "item", "\\"):
-            self.flow.pieces.append(Prose(f"\n\n{_text(arguments[-1:])}\n\n"))
+        elif name in HEADINGS | {"par", "item"}:
+            self.flow.pieces.append(Prose("\n\n"))
+            self._nodes(source, arguments[-1:])
+            self.flow.pieces.append(Prose("\n\n"))
+        elif any(isinstance(argument, LatexGroupNode) for argument in arguments) and may_cite(_raw(source, node)):
+            if name == "footnote":
+                self.flow.pieces.append(Prose(" "))
+            self._nodes(source, arguments[-1:] if name in SHORT_AND_LONG else arguments)
         else:
             self.flow.pieces.append(Prose(_text([node])))
 
@@ -214,8 +185,9 @@ class _Reader:
         length = min(node.len, len(source.text) - node.pos)
         self.flow.pieces.append(Citation(source.name, node.pos, length, found))
 
-    def _include(self, source: Source, node: Any, arguments: list[Any]) -> None:
-        name = _raw(source, arguments[-1]).strip() if arguments else ""
+    def _include(self, source: Source, node: Any) -> None:
+        told = [_raw(source, argument).strip() for argument in _arguments(node)]
+        name = posixpath.join(*told[-2:]) if node.macroname in IMPORTING and told else "".join(told[:1])
         found = self._files.find(name, ".tex") if name else None
         if found is None:
             self._problem(source, node.pos, f"\\{node.macroname}{{{name}}} names a file that was not sent")
@@ -236,9 +208,9 @@ class _Reader:
 
     def _environment(self, source: Source, node: Any) -> None:
         if node.environmentname == "abstract":
-            self.flow.abstract = _text(node.nodelist).strip()
+            self.flow.abstract = _text(node.nodelist, _to_summary).strip()
         self.flow.pieces.append(Prose("\n\n"))
-        if node.environmentname.rstrip("*") in _CODE:
+        if node.environmentname.rstrip("*") in CODE:
             return
         if node.environmentname == "thebibliography":
             self.flow.pieces.append(Prose("References\n\n"))
@@ -284,9 +256,9 @@ def _raw(source: Source, node: Any) -> str:
     return text[1:-1] if isinstance(node, LatexGroupNode) else text
 
 
-def _text(nodes: list[Any]) -> str:
+def _text(nodes: list[Any], maker: Any = _to_text) -> str:
     try:
-        text = str(_to_text.nodelist_to_text(nodes))
+        text = str(maker.nodelist_to_text(nodes))
     except _DEFECTS:  # for example an accent on nothing: "\\^}"
         return " "
     return text.replace("\N{NO-BREAK SPACE}", " ")
@@ -294,36 +266,6 @@ def _text(nodes: list[Any]) -> str:
 
 def _environment(nodes: list[Any], name: str) -> Any:
     return next((n for n in nodes if isinstance(n, LatexEnvironmentNode) and n.environmentname == name), None)
-
-
-def _without_code(text: str) -> str:
-    """The text with blanks where code stands. Offsets stay as they are."""
-    pieces: list[str] = []
-    done = 0
-    never_end: set[str] = set()
-    for match in _CODE_BEGINS.finditer(text):
-        name = match[1] or match[0]
-        if not (match[1] or name == _IFFALSE) or match.start() < done or name in never_end:
-            continue
-        end = _end_of_iffalse(text, match.end()) if name == _IFFALSE else text.find(f"\\end{{{name}}}", match.end())
-        if end < 0:
-            never_end.add(name)
-            continue
-        pieces += [text[done : match.end()], re.sub(r"[^\n]", " ", text[match.end() : end])]
-        done = end
-    return "".join([*pieces, text[done:]])
-
-
-def _end_of_iffalse(text: str, start: int) -> int:
-    """Where LaTeX reads on after an \\iffalse; -1 = it never does."""
-    depth = 0
-    for match in _CONDITIONAL.finditer(text, start):
-        name = match["name"]
-        if depth == 0 and name in ("else", "fi"):
-            return match.start()
-        if name is not None:
-            depth += {"else": 0, "fi": -1}.get(name, 1)
-    return -1
 
 
 def _too_deep(text: str) -> int:

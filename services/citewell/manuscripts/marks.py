@@ -10,6 +10,11 @@ from citewell.scholarly.contexts import OTHER, TARGET
 _MARK = re.compile(rf"\[\s*(?:\?+|CITATION(?:\s+NEEDED)?|@\?+)\s*\]|\b{TARGET}\b|\b{OTHER}\b", re.IGNORECASE)
 
 
+def may_cite(text: str) -> bool:
+    """Whether a command's source may hold a citation or a mark."""
+    return "cite" in text.lower() or _MARK.search(text) is not None
+
+
 def marked_prose(text: str, file: str, offset: int) -> list[Piece]:
     """Splits text into prose and citations at the marks. `offset` is the position of the text in its file."""
     pieces: list[Piece] = []
