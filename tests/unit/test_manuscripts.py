@@ -355,6 +355,34 @@ def test_markdown_places_title_and_abstract() -> None:
     assert (draft.title, draft.abstract) == ("A draft", "We parse.")
 
 
+@pytest.mark.parametrize(
+    ("text", "keys", "context"),
+    [
+        ("A[^1] b.\n\n[^1]: [@?]\n", ["?"], "A[^1] b. [^1]: TARGETCIT"),
+        ("A[^1].\n\n[^1]: One.\n\n    Two [@?] three.\n", ["?"], "A[^1]. [^1]: One. Two TARGETCIT three."),
+        ("Word\n:   Meaning.\n\n    More [@?].\n", ["?"], "Word : Meaning. More TARGETCIT ."),
+        ("A.\n\n    x[?] = [@?]\n", [], ""),
+        ("A <!-- [@?] @gone --> b [@?].", ["?"], "A b TARGETCIT ."),
+        ("A <!-- [@?] never closed", [], ""),
+        ("<div class='x'>\nIn a box [@?].\n</div>\n", ["?"], "<div class='x'> In a box TARGETCIT . </div>"),
+        ("<script>\nx = [@?]\n</script>\n", [], ""),
+        ("A^[See @gone on this.] b.", ["gone"], "A^[See TARGETCIT on this.] b."),
+        ("As @{gone} says.", ["gone"], "As TARGETCIT says."),
+    ],
+)
+def test_markdown_of_pandoc_is_read_as_pandoc_reads_it(text: str, keys: list[str], context: str) -> None:
+    draft = read_files({"d.md": text.encode(), "r.bib": BIB.encode()})
+    assert [key for place in draft.places for key in place.citation.keys] == keys
+    assert [place.context for place in draft.places] == [context] * len(keys)
+
+
+def test_titles_and_abstracts_of_markdown_have_no_citations() -> None:
+    draft = read_text("# Trees [@a] grow {#sec:trees}\n\n## Abstract\n\nAs [see @a] says.\n", Format.MARKDOWN)
+    assert (draft.title, draft.abstract) == ("Trees grow", "As says.")
+    draft = read_text("---\ntitle: Trees [@a]\nabstract: |\n  As @knuth says.\n---\n", Format.MARKDOWN)
+    assert (draft.title, draft.abstract) == ("Trees", "As says.")
+
+
 def test_a_place_in_a_table_row_or_in_a_file_included_twice_is_one_place() -> None:
     table = "| A | B [@?] |\n|---|---|\n| x | [?] |\n"
     assert len(read_text(table, Format.MARKDOWN).places) == 2

@@ -9,15 +9,17 @@ from pathlib import PurePosixPath
 
 import yaml
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from citewell.manuscripts.flow import Citation, Flow, NamedBibliography, Piece, Problem, Prose, Source
 from citewell.manuscripts.marks import marked_prose
 
 _KEY = r"@(?:\{[^{}\s]*\}|[\w?](?:[\w:.#$%&+?<>~/-]*[\w?])?|\?+)?"
-# A bracket whose content names keys ("[see @a, p. 3; @b]", "[@?]", "[@]"), a bare key ("@a says"), or code.
+# A bracket whose content names keys ("[see @a, p. 3; @b]", "[@?]", "[@]"), a bare key ("@a says"), code or a comment.
+# "^[see @a]" is a note, in which the key is a bare one.
 _CITATION = re.compile(
-    rf"(?P<code>`+)|(?P<bracket>\[[^\[\]]*?(?<![\w\\])-?{_KEY}[^\[\]]*\])"
-    r"|(?<![\w@\\/])(?P<bare>-?@[\w][\w:.#$%&+?<>~/-]*\w)"
+    rf"(?P<code>`+)|(?P<comment><!--)|(?P<bracket>(?<!\^)\[[^\[\]]*?(?<![\w\\])-?{_KEY}[^\[\]]*\])"
+    r"|(?<![\w@\\/])(?P<bare>-?@(?:\{[^{}\s]+\}|\w[\w:.#$%&+?<>~/-]*\w))"
 )
 _KEYS = re.compile(rf"(?<![\w\\])-?({_KEY})")
 _CROSS_REFERENCE = re.compile(
@@ -25,7 +27,11 @@ _CROSS_REFERENCE = re.compile(
 )
 """How Quarto and pandoc-crossref write references to figures, tables, sections and so on: no citations."""
 _LINE_END = re.compile(r"\r\n?|\n")
-_CODE = frozenset({"fence", "code_block", "html_block"})
+_NOTE = re.compile(r"^(?:\[\^[^\]\s]+\]:|:\s)", re.MULTILINE)
+"""How footnotes and definitions begin. Their further paragraphs are indented like code."""
+_NO_PROSE = ("<!", "<?", "<script", "<style", "<pre", "<textarea")
+"""How blocks of HTML without prose begin."""
+_ATTRIBUTES = re.compile(r"\s*\{[^{}]*\}\s*$")
 
 
 def read_markdown(source: Source) -> Flow:
@@ -36,7 +42,9 @@ def read_markdown(source: Source) -> Flow:
     line_starts = [0, *(end.end() for end in _LINE_END.finditer(source.text)), len(source.text)]
     first_line = bisect_right(line_starts, body) - 1
     heading, in_abstract, last_map = "", False, None
-    for token in MarkdownIt("commonmark").enable("table").parse(source.text[body:]):
+    in_note = False
+    # Without "reference" a footnote of one word is a paragraph, not the definition of a link.
+    for token in MarkdownIt("commonmark").enable("table").disable("reference").parse(source.text[body:]):
         if token.type == "heading_open":
             heading = token.tag
         elif token.type == "heading_close":
@@ -45,15 +53,32 @@ def read_markdown(source: Source) -> Flow:
             last_map = token.map  # every cell of a table has the lines of its whole row
             start, end = (line_starts[min(first_line + line, len(line_starts) - 1)] for line in token.map)
             text = source.text[start:end]
+            in_note = _NOTE.search(text) is not None
             if heading:
-                in_abstract = token.content.strip(" .:").lower() == "abstract"
-                flow.title = flow.title or (token.content.strip() if heading == "h1" and not in_abstract else "")
+                told = _ATTRIBUTES.sub("", token.content)
+                in_abstract = told.strip(" .:").lower() == "abstract"
+                flow.title = flow.title or (_without_citations(told) if heading == "h1" and not in_abstract else "")
             elif in_abstract and not flow.abstract:
-                flow.abstract = token.content.strip()
+                flow.abstract = _without_citations(token.content)
             flow.pieces += [*_pieces(text, source.name, start), Prose("\n\n")]
-        elif token.type in _CODE:
+        elif token.map is not None and _is_prose(token, in_note):
+            start, end = (line_starts[min(first_line + line, len(line_starts) - 1)] for line in token.map)
+            flow.pieces += [*_pieces(source.text[start:end], source.name, start), Prose("\n\n")]
+        elif token.type in ("fence", "code_block", "html_block"):
             flow.pieces.append(Prose(" "))
     return flow
+
+
+def _is_prose(token: Token, in_note: bool) -> bool:
+    """Whether a block that CommonMark does not read holds paragraphs for Pandoc."""
+    if token.type == "code_block":
+        return in_note
+    return token.type == "html_block" and not token.content.lstrip().lower().startswith(_NO_PROSE)
+
+
+def _without_citations(text: str) -> str:
+    kept = "".join(piece.text for piece in _pieces(text, "", 0) if isinstance(piece, Prose))
+    return " ".join(kept.split())
 
 
 def _front_matter(source: Source, flow: Flow) -> int:
@@ -69,7 +94,7 @@ def _front_matter(source: Source, flow: Flow) -> int:
         flow.problems.append(Problem(source.name, line, column, "the front matter is no valid YAML; it was left out"))
         return match.end()
     if isinstance(told, dict):
-        flow.title, flow.abstract = (str(told.get(name) or "").strip() for name in ("title", "abstract"))
+        flow.title, flow.abstract = (_without_citations(str(told.get(name) or "")) for name in ("title", "abstract"))
         flow.bibliographies += _bibliographies(source, match[1])
     return match.end()
 
@@ -118,11 +143,16 @@ def with_key(citation: str, own_keys: Collection[str], key: str) -> str:
 
 
 def _pieces(text: str, file: str, offset: int) -> list[Piece]:
-    """A paragraph's prose and citations. Text between backticks is code and contains no citations."""
+    """A paragraph's prose and citations. Code between backticks and comments contain none."""
     pieces: list[Piece] = []
     at = end = 0
     while match := _CITATION.search(text, at):
         at = match.end()
+        if match["comment"]:
+            pieces += marked_prose(text[end : match.start()], file, offset + end)
+            closed = text.find("-->", at)
+            at = end = closed + len("-->") if closed >= 0 else len(text)
+            continue
         if ticks := match["code"]:
             closing = re.compile(rf"(?<!`){ticks}(?!`)").search(text, at)
             if closing:
