@@ -355,6 +355,28 @@ async def test_a_store_of_a_later_schema_is_left_alone(folder: Path, tmp_path: P
     assert contents(folder) == before
 
 
+async def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    """Such as a home folder that the setting names by mistake."""
+    thesis = tmp_path / "home" / "documents" / "thesis.tex"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("years of work")
+    with Child(tmp_path / "home", tmp_path / "log") as child:
+        assert await child.ended() == 1
+        assert "has no views.json, but a folder 'documents': it seems to be no store" in child.said()
+    assert thesis.read_text() == "years of work"
+
+
+async def test_only_what_is_left_of_a_view_is_deleted_at_start(folder: Path) -> None:
+    async with serving(folder) as process, connected(process.port) as stub:
+        await create_view(stub)
+    (folder / "half-made" / "papers").mkdir(parents=True)
+    (folder / "backup" / "main").mkdir(parents=True)
+    async with serving(folder):
+        assert not (folder / "half-made").exists()
+        assert (folder / "backup" / "main").is_dir()
+        assert (folder / "main").is_dir()
+
+
 async def test_a_store_that_cannot_be_read_is_left_alone(folder: Path, tmp_path: Path) -> None:
     async with serving(folder) as process, connected(process.port) as stub:
         await create_view(stub)

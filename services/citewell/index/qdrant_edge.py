@@ -46,12 +46,25 @@ class EdgeStore:
             ) from error
 
     def _load(self) -> None:
-        registry = _read_registry(self._folder / "views.json")
-        for entry in self._folder.iterdir():  # left by a crash while a view was created or dropped
-            if entry.is_dir() and entry.name not in registry.views:
-                shutil.rmtree(entry)
+        path = self._folder / "views.json"
+        registry = _read_registry(path)
+        ours = {*registry.views, "lost+found"}  # the latter is of a disk that is mounted here
+        others = [entry for entry in self._folder.iterdir() if entry.is_dir() and entry.name not in ours]
+        if not path.exists():
+            self._require_empty(others)
+            _write_registry(path, registry)  # from now on the folder is known as a store
+        for entry in filter(_is_of_a_view, others):  # left by a crash while a view was created or dropped
+            shutil.rmtree(entry)
         self._points = {(name, kind): self._open_points(name, kind) for name in registry.views for kind in Kind}
         self._registry = registry
+
+    def _require_empty(self, folders: list[Path]) -> None:
+        if folders:
+            raise FailedPrecondition(
+                f"the store {self._folder} has no views.json, but a folder {min(folders).name!r}: it seems to be no "
+                "store; CITEWELL_INDEX__FOLDER must name a folder of its own",
+                reason="STORE_UNREADABLE",
+            )
 
     def _open_points(self, name: str, kind: Kind) -> EdgePoints:
         return EdgePoints(self._folder / name / kind.value, self._thread, self._min_free_bytes, self._flush_seconds)
@@ -114,6 +127,11 @@ class EdgeStore:
     def _save(self, registry: Registry) -> None:
         _write_registry(self._folder / "views.json", registry)
         self._registry = registry
+
+
+def _is_of_a_view(folder: Path) -> bool:
+    """Whether the folder holds nothing but shards, so that it may be deleted."""
+    return {entry.name for entry in folder.iterdir()} <= {kind.value for kind in Kind}
 
 
 def _read_registry(path: Path) -> Registry:
