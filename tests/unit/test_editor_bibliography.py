@@ -33,6 +33,31 @@ def test_the_file_that_the_draft_names_or_the_only_one(tmp_path: Path, text: str
     assert path_of_bibliography(tmp_path / "draft.tex", text) == tmp_path / name
 
 
+MAIN = "\\begin{document}\\input{chapters/one}\n%\\input{chapters/two}\n\\bibliography{refs}\\end{document}"
+
+
+@pytest.mark.parametrize(
+    ("draft", "text", "bibliography"),
+    [
+        ("chapters/one.tex", "One.", "refs.bib"),
+        ("chapters/one.tex", "\\bibliography{refs}", "refs.bib"),
+        ("chapters/two.tex", "Not included.", "chapters/references.bib"),
+        ("chapters/two.tex", "% !TeX root = ../book.tex\nTwo.", "refs.bib"),
+        ("chapters/two.tex", "% !TeX root = ../gone.tex\nTwo.", "chapters/references.bib"),
+        ("chapters/one.tex", "\\begin{document}A draft of its own.", "chapters/references.bib"),
+        ("chapters/one.md", "One.", "chapters/references.bib"),
+    ],
+)
+def test_a_chapter_has_the_bibliography_of_its_main_file(
+    tmp_path: Path, draft: str, text: str, bibliography: str
+) -> None:
+    (tmp_path / "chapters").mkdir()
+    (tmp_path / "book.tex").write_text(MAIN)
+    (tmp_path / "refs.bib").touch()
+    (tmp_path / "more.bib").touch()
+    assert path_of_bibliography(tmp_path / draft, text).resolve() == tmp_path / bibliography
+
+
 @pytest.mark.parametrize(
     ("uri", "path"),
     [
