@@ -20,7 +20,7 @@ import pytest
 from citewell.reranker import in_process
 from citewell.reranker.pairs import TokenBudget
 from citewell.reranker.server import RerankerServer
-from citewell.reranker.settings import Backend, RerankerSettings
+from citewell.reranker.settings import PACKAGED_MODEL, Backend, RerankerSettings
 from citewell.reranker.v1 import reranker_pb2 as messages
 from citewell.reranker.v1.reranker_pb2_grpc import RerankerServiceStub
 from citewell.runtime import deadlines
@@ -91,6 +91,22 @@ async def test_candidates_are_reranked_and_the_rest_follows(model: Path) -> None
     assert answer.model_hash == info.model.hash
     assert (info.model.name, info.model.dimension, info.model.training_cut_off.year) == ("tiny", 16, 2020)
     assert info.model.runtime == "openvino fp32, fp32 weights"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "name"), [(PACKAGED_MODEL, "davinci-minilm"), ("small", "davinci-minilm-3")], ids=["default", "small"]
+)
+async def test_the_packaged_models_know_what_fits(chosen: Path | str, name: str) -> None:
+    titles = ["Soil bacteria of alpine meadows", "Attention is all you need", "Tax law in the late Middle Ages"]
+    candidates = [
+        messages.RerankCandidate(paper_id=f"p{rank}", title=title, rank=rank) for rank, title in enumerate(titles, 1)
+    ]
+    context = "We encode sentences with the attention mechanism of the Transformer TARGETCIT ."
+    async with serving(model=chosen) as (stub, _):
+        answer = await ask(stub, messages.RerankRequest(context=context, candidates=candidates))
+        info = await stub.Info(messages.InfoRequest(), timeout=5)
+    assert info.model.name == name
+    assert answer.papers[0].paper_id == "p2"
 
 
 async def test_without_a_model_candidates_keep_their_order_and_the_answer_says_so() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from citewell.recommender.confidence import (
 )
 from citewell.recommender.settings import PACKAGED_CALIBRATION, RecommenderSettings
 from citewell.reranker.model_files import read_model_folder
-from citewell.reranker.settings import PACKAGED_MODEL
+from citewell.reranker.settings import PACKAGED_MODEL, SMALL_MODEL
 from citewell.scholarly.queries import Strategy
 
 TABLE = {
@@ -109,23 +110,32 @@ def test_an_unrelated_query_gets_a_low_confidence_by_its_retrieval_scores() -> N
     assert unsure["a"] < 0.05
 
 
-@pytest.mark.parametrize("reranked", [True, False])
-def test_there_is_a_table_for_the_parts_that_ship(reranked: bool) -> None:
+def packaged_scorer(*, window: bool = True) -> tuple[Calibration, str]:
+    """The calibration that ships, and the name of the encoder and learned parts that ship."""
     calibration = read_calibration(PACKAGED_CALIBRATION.read_text("utf-8"))
     encoder = calibration.tables[0].encoder.partition("+")[0]
-    learned = find_term_weights(PACKAGED)
-    window = load_window_encoder(PACKAGED, encoder)
+    learned, read = find_term_weights(PACKAGED), load_window_encoder(PACKAGED, encoder)
     assert learned is not None
-    assert window is not None
-    scored_by = scorer(encoder, "", learned.digest, window.hash)
-    reranker, weight = (read_model_folder(PACKAGED_MODEL).hash, chosen_weight()) if reranked else ("", 0.0)
+    assert read is not None
+    return calibration, scorer(encoder, "", learned.digest, *([read.hash] if window else []))
+
+
+@pytest.mark.parametrize("model", [PACKAGED_MODEL, SMALL_MODEL, None], ids=["default", "small", "not reranked"])
+def test_there_is_a_table_for_the_parts_that_ship(model: Path | None) -> None:
+    calibration, scored_by = packaged_scorer()
+    reranker, weight = (read_model_folder(model).hash, chosen_weight()) if model else ("", 0.0)
     second_phase = packaged_model().hash
     table = calibration.table(Strategy.HYBRID, scored_by, reranker, second_phase, weight)
     assert table is not None
     assert (table.second_phase, table.second_phase_weight) == (second_phase, weight)
-    assert calibration.table(Strategy.HYBRID, scored_by, reranker) is not None
-    plain = scorer(encoder, "", learned.digest)
-    assert calibration.table(Strategy.HYBRID, plain, reranker) is not None, "without window encoder and second phase"
+
+
+@pytest.mark.parametrize("model", [PACKAGED_MODEL, None], ids=["default", "not reranked"])
+def test_there_is_a_table_without_second_phase_and_window_encoder(model: Path | None) -> None:
+    reranker = read_model_folder(model).hash if model else ""
+    for window in (True, False):
+        calibration, scored_by = packaged_scorer(window=window)
+        assert calibration.table(Strategy.HYBRID, scored_by, reranker) is not None
 
 
 def chosen_weight() -> float:

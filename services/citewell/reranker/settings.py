@@ -5,13 +5,14 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from citewell.inference.sessions import Runtime
 from citewell.runtime.settings import ServiceSettings
 
 PACKAGED_MODEL = Path(__file__).parent / "model"
+SMALL_MODEL = Path(__file__).parent / "model_small"
 
 
 class Backend(StrEnum):
@@ -31,7 +32,8 @@ class RerankerSettings(ServiceSettings):
     backend: Backend = Backend.IN_PROCESS
     """in_process (this CPU), triton, or none."""
     model: Path = PACKAGED_MODEL
-    """Folder that `citewell export davinci` wrote. Triton needs it too, for the tokeniser and the token budgets."""
+    """`small` (the packaged model of three layers: half the time), or a folder that `citewell export davinci` wrote.
+    Triton needs it too, for the tokeniser and the token budgets."""
     runtime: Runtime = Runtime.OPENVINO
     """In process: openvino or onnxruntime."""
     precision: str = Field("auto", pattern="^(auto|fp32|bf16)$")
@@ -67,3 +69,8 @@ class RerankerSettings(ServiceSettings):
     apart. It changes no score."""
     cached_candidates: int = Field(100_000, ge=0)
     """Size of the token cache in candidates, about 300 bytes each."""
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _packaged(cls, value: object) -> object:
+        return SMALL_MODEL if str(value) == "small" else value
