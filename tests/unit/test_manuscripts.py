@@ -246,6 +246,45 @@ def test_marks_in_arguments_are_places_and_headings_have_one_text() -> None:
     assert draft.places[2].context == "Bold OTHERCIT x In notes OTHERCIT . Long TARGETCIT B OTHERCIT"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"It costs $5 \cite{?}.",
+        "It costs $5, or $6 and $7.\n\nTrees \\cite{?}.",
+        "It costs\n$5.\n \nTrees $a \\text{ for $b$ } c$ \\cite{?}.",
+    ],
+)
+def test_a_formula_without_an_end_is_told_and_costs_its_paragraph_only(text: str) -> None:
+    draft = read_text(rf"\begin{{document}}{text} And \cite{{?}}.\end{{document}}", None)
+    assert len(draft.places) == 2
+    [problem] = draft.problems
+    assert "does not end in this paragraph" in problem.message
+    assert problem.line == (2 if text.startswith("It costs\n") else 1)
+
+
+@pytest.mark.parametrize(
+    "code", [r"\verb*|{ [?]|", r"\if0 [?] \cite{?} \fi", r"\if 01 \cite{?} \else x\fi", r"\verb+$ %+"]
+)
+def test_starred_code_and_disabled_branches_have_no_places(code: str) -> None:
+    draft = read_text(rf"\begin{{document}}A {code} b \cite{{?}}.\end{{document}}", None)
+    assert (len(draft.places), draft.problems) == (1, [])
+    assert draft.places[0].context.endswith("b TARGETCIT .")
+
+
+def test_measures_of_environments_are_no_prose() -> None:
+    text = r"\begin{wrapfigure}{r}{5cm}A \cite{?}\end{wrapfigure}\begin{longtable}{p{3cm}|l}b & c\end{longtable}"
+    assert read_text(text, Format.LATEX).places[0].context == "A TARGETCIT b c"
+
+
+def test_a_broken_line_separates_words() -> None:
+    assert read_text(r"Trees\\grow\\[2pt]tall \cite{?}.", None).places[0].context == "Trees grow tall TARGETCIT ."
+
+
+@pytest.mark.parametrize("key", ["?", "TODO", "xxx", "TBD", "CITE", "citation"])
+def test_placeholders_are_open_places_also_without_a_bibliography(key: str) -> None:
+    assert len(read_text(rf"Trees grow \cite{{{key}}}.", None).places) == 1
+
+
 def test_titles_and_abstracts_have_no_thanks_notes_and_citations() -> None:
     text = r"\title{Routes\thanks{By X.}\footnote{Or not.}\\ in \emph{the} wild \cite{a}}\begin{document}"
     draft = read_text(rf"{text}\begin{{abstract}}As \cites{{a}}{{b}} say.\end{{abstract}}\end{{document}}", None)

@@ -8,7 +8,9 @@ from itertools import islice
 
 from citewell.scholarly.contexts import CONTEXT_RADIUS, OTHER, TARGET, normalise, window
 
-MISSING_KEYS = frozenset({"", "?", "??", "???", "todo", "TODO", "citation", "CITATION"})
+MISSING_KEYS = frozenset({"", "?", "??", "???"}) | {
+    each for key in ("todo", "citation", "cite", "tbd", "xxx") for each in (key, key.upper())
+}
 """Keys that writers use as placeholders for a missing citation."""
 BIBLIOGRAPHY_HEADINGS = frozenset({"references", "bibliography", "literature", "works cited"})
 """What stands above a list of references, in lower case."""

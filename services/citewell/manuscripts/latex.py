@@ -21,7 +21,7 @@ from pylatexenc.latexwalker import (
 
 from citewell.manuscripts import cite_commands
 from citewell.manuscripts.flow import Citation, Flow, NamedBibliography, Problem, Prose, Source
-from citewell.manuscripts.latex_code import CODE, without_code
+from citewell.manuscripts.latex_code import CODE, without_code, without_unclosed_formulas
 from citewell.manuscripts.latex_commands import (
     HEADINGS,
     IMPORTING,
@@ -72,7 +72,10 @@ class _Reader:
         """Reads a file; of one that is included before the document begins only what a preamble may tell."""
         self._read += 1
         self.flow.files.add(source.name)
-        source = Source(source.name, without_code(source.text))
+        text, unclosed = without_unclosed_formulas(without_code(source.text))
+        source = Source(source.name, text)
+        if unclosed >= 0:
+            self._problem(source, unclosed, 'the formula that "$" begins here does not end in this paragraph')
         if deep := _too_deep(source.text):
             self._problem(source, deep, f"groups are nested more than {MAX_NESTING} deep; this file was left out")
             return
@@ -162,6 +165,8 @@ class _Reader:
             self.flow.defined_keys.add(_raw(source, arguments[-1]).strip())
         elif name in NAMING:
             self._name_bibliography(source, node)
+        elif name == "\\":
+            self.flow.pieces.append(Prose("\n"))
         elif name in LEFT_OUT:
             return
         elif name in HEADINGS | {"par", "item"}:

@@ -8,7 +8,7 @@ from typing import Any
 from pylatexenc.latex2text import LatexNodes2Text, MacroTextSpec
 from pylatexenc.latex2text import get_default_latex_context_db as get_default_text_db
 from pylatexenc.latexwalker import LatexCharsNode, get_default_latex_context_db
-from pylatexenc.macrospec import MacroSpec, MacroStandardArgsParser, ParsedMacroArgs
+from pylatexenc.macrospec import EnvironmentSpec, MacroSpec, MacroStandardArgsParser, ParsedMacroArgs
 
 from citewell.manuscripts import cite_commands
 
@@ -41,6 +41,12 @@ _LEFT_OUT = {
 }
 LEFT_OUT = frozenset(_LEFT_OUT)
 """Commands that write no prose."""
+_ENVIRONMENTS = {
+    **dict.fromkeys(("longtable", "supertabular", "minipage", "multicols"), "[{"),
+    **dict.fromkeys(("tabularx", "tabular*"), "{[{"),
+    **dict.fromkeys(("wrapfigure", "wraptable"), "[{[{"),
+}
+"""Environments whose arguments are measures, no prose."""
 _FILE_NAME = re.compile(r"\s*([^\s{}\\%]+)")
 
 
@@ -77,7 +83,8 @@ def parser_db() -> Any:
         *(MacroSpec(name, arguments) for name, arguments in _LEFT_OUT.items()),
     ]
     db.add_context_category("citewell", macros=cite_commands.specifications(), prepend=True)
-    db.add_context_category("citewell-files", macros=files_and_layout, prepend=True)
+    environments = [EnvironmentSpec(name, arguments) for name, arguments in _ENVIRONMENTS.items()]
+    db.add_context_category("citewell-files", macros=files_and_layout, environments=environments, prepend=True)
     return db
 
 
