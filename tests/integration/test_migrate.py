@@ -56,6 +56,7 @@ def migrate(url: str, *options: str, cwd: Path | None = None) -> subprocess.Comp
         ("", (), 2, "CITEWELL_PROFILER__LEDGER_URL is not set"),
         ("", ("--check",), 2, "CITEWELL_PROFILER__LEDGER_URL is not set"),
         ("", ("--data", "missing"), 2, "--data is 'missing', which is no folder"),
+        ("sqlite://", (), 1, "ledger_url 'sqlite://' cannot be used (it names no file)"),
         ("sqlite:///sub/ledger.sqlite", ("--check",), 1, "{here}/sub/ledger.sqlite: there is no file"),
         ("sqlite:///sub/ledger.sqlite", ("--grant-to", "app"), 1, "{here}/sub/ledger.sqlite: SQLite has no roles"),
     ],

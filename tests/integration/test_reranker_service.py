@@ -296,6 +296,22 @@ def _with_contexts(said: list[str]) -> messages.RerankRequest:
     return request_of(candidates=[candidate])
 
 
+@pytest.mark.parametrize("damaged", ["davinci.json", "pairs.onnx", "tokenizer.json"])
+def test_a_damaged_file_of_a_model_is_named_at_start(model: Path, tmp_path: Path, damaged: str) -> None:
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / damaged).write_text("5")
+    ended = subprocess.run(
+        [sys.executable, "-m", "citewell.reranker"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "CITEWELL_RERANKER__MODEL": str(folder)},
+    )
+    said = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 2, ended.stderr
+    assert f"setting CITEWELL_RERANKER__MODEL: {folder / damaged} cannot be " in said
+
+
 @pytest.mark.parametrize("missing", ["davinci.json", "sides.onnx"])
 def test_an_unusable_model_folder_is_a_clear_setting_error(model: Path, tmp_path: Path, missing: str) -> None:
     folder = shutil.copytree(model, tmp_path / "model")

@@ -319,10 +319,20 @@ def test_unusable_folders_say_what_is_missing(tmp_path: Path) -> None:
     assert "pooling is max" in message(str(folder))
     (folder / "modules.json").write_text("[")
     assert "modules.json is not valid JSON" in message(str(folder))
+    (folder / "modules.json").write_text("{}")
+    assert "modules.json must hold a JSON array; it holds {}" in message(str(folder))
     (folder / "model.safetensors").unlink()
     assert "neither onnx/model.onnx nor model.safetensors" in message(str(folder))
     assert "has no config.json" in message(str(tmp_path))
     assert "neither a folder nor a Hugging Face id" in message("no/such/folder")
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_a_damaged_graph_is_named(tmp_path: Path, cache: Path, runtime: str) -> None:
+    folder = write_tiny_encoder(tmp_path / "tiny")
+    (folder / "model.onnx").write_text("no graph")
+    with pytest.raises(EncoderUnusable, match=f"tiny/model.onnx cannot be loaded by {runtime}: "):
+        load_encoder(str(folder), runtime=runtime, precision="fp32", threads=1, cache=cache)
 
 
 def test_an_unknown_id_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

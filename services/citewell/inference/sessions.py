@@ -31,6 +31,10 @@ class Precision(StrEnum):
     INT8 = "int8"
 
 
+class GraphUnusable(ValueError):
+    """A file that a runtime cannot load; the message names both."""
+
+
 class Session(Protocol):
     """A graph ready to run."""
 
@@ -102,11 +106,17 @@ def open_session(
     `side_by_side`: each core computes a run of its own, where the runtime can. A run then takes longer, but cores do
     not wait for one another, so that throughput is higher, above all on a machine that does other work too.
     """
-    if runtime is Runtime.OPENVINO:
-        return OpenVinoSession(graph, threads, precision, side_by_side=side_by_side)
-    if precision is Precision.BF16:
+    if runtime is Runtime.ONNXRUNTIME and precision is Precision.BF16:
         raise ValueError("precision bf16 needs the runtime openvino; onnxruntime has fp32 and int8")
-    return OnnxRuntimeSession(graph, threads)
+    try:
+        if runtime is Runtime.OPENVINO:
+            return OpenVinoSession(graph, threads, precision, side_by_side=side_by_side)
+        return OnnxRuntimeSession(graph, threads)
+    except ImportError:
+        raise
+    except Exception as error:  # the runtimes raise no narrower class
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        raise GraphUnusable(f"{graph} cannot be loaded by {runtime}: {why[-1]}") from error
 
 
 def cpu_has_bf16() -> bool:

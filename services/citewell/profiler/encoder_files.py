@@ -154,7 +154,7 @@ def _context_tokens(folder: Path, longest: int) -> int:
     if not (folder / CONTEXTS).is_file():
         return longest
     told = _read(folder / CONTEXTS)
-    tokens = told.get("tokens") if isinstance(told, dict) else None
+    tokens = told.get("tokens")
     if not isinstance(tokens, int) or not 3 <= tokens <= longest:
         raise EncoderUnusable(f'{folder / CONTEXTS} must hold "tokens", 3 to {longest}; it holds {told!r}')
     return tokens
@@ -199,6 +199,9 @@ def _read(path: Path, default: Any = None) -> Any:
     if not path.is_file():
         return {} if default is None else default
     try:
-        return json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+        told = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise EncoderUnusable(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(told, kind := dict if default is None else type(default)):
+        raise EncoderUnusable(f"{path} must hold a JSON {'object' if kind is dict else 'array'}; it holds {told!r:.80}")
+    return told

@@ -99,8 +99,8 @@ class LedgerHandlers(ledger_pb2_grpc.LedgerServiceServicer):
         key: str | LogPosition = request.event_id
         if request.WhichOneof("key") == "position":
             key = position_from_message(request.position)
-        elif not key:
-            raise InvalidField("key", "", "an event id or a position")
+        elif not (key and request.event_id.isprintable()):  # events with other ids are known by their position
+            raise InvalidField("key", request.event_id, "a printable event id or a position")
         seconds = min(deadlines.budget("wait for the event") - HOME_SECONDS, LONGEST_WAIT_SECONDS)
         if request.wait:
             return _state_message(await self._watermarks.event(key, seconds))

@@ -244,5 +244,5 @@ class ProfilerService:
         except EncoderUnusable as error:
             raise FailedPrecondition(str(error), reason="ENCODER_UNUSABLE") from None
         except OSError as error:  # a name that no folder can have, or a folder that this process may not read
-            why = f"encoder {shorten(name)!r} cannot be read: {error.strerror}"
+            why = f"encoder {shorten(name)!r}: {shorten(str(error.filename))} cannot be used: {error.strerror}"
             raise FailedPrecondition(why, reason="ENCODER_UNUSABLE") from None

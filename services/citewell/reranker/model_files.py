@@ -85,7 +85,7 @@ def _read_description(path: Path) -> ModelDescription:
         return ModelDescription(**stored, budget=budget, training_cut_off=cut_off)
     except OSError:
         raise _lacking(path, DESCRIPTION) from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RerankerUnusable(f"{path / DESCRIPTION} cannot be read: {error}") from None
 
 

@@ -111,7 +111,11 @@ class PairTokenizer:
     @classmethod
     def from_file(cls, path: Path, budget: TokenBudget) -> PairTokenizer:
         """A tokeniser read from a Hugging Face `tokenizer.json`."""
-        return cls(Tokenizer.from_file(str(path)), budget)
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises no narrower class
+            raise ValueError(f"{path} cannot be read: {error}") from None
+        return cls(tokenizer, budget)
 
     def queries(self, texts: Sequence[Query]) -> list[Tokens]:
         """S ⊕ T ⊕ A of each query, without special tokens."""

@@ -11,6 +11,7 @@ import grpc
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from citewell import __version__
+from citewell.inference.sessions import GraphUnusable
 from citewell.reranker.batching import BatchReport, PairQueue, QueueLimits
 from citewell.reranker.model_files import TOKENIZER, ModelFolder, RerankerUnusable, read_model_folder
 from citewell.reranker.pairs import CandidateText, PairTokenizer, TokenBudget
@@ -184,9 +185,12 @@ async def _open_scorer(model: ModelFolder, settings: RerankerSettings) -> PairSc
     from citewell.reranker.in_process import InProcessScorer
 
     kept_bytes = settings.kept_mebibytes << 20
-    return await asyncio.to_thread(
-        InProcessScorer, model, settings.runtime, settings.precision, settings.threads, kept_bytes=kept_bytes
-    )
+    try:
+        return await asyncio.to_thread(
+            InProcessScorer, model, settings.runtime, settings.precision, settings.threads, kept_bytes=kept_bytes
+        )
+    except GraphUnusable as error:
+        raise UnknownSetting(f"setting CITEWELL_RERANKER__MODEL: {error}") from error
 
 
 def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:
@@ -199,7 +203,10 @@ def _passes(model: ModelFolder, settings: RerankerSettings) -> list[Pass]:
         budgets = [(short, MAX_CANDIDATES), (model.description.budget, settings.second_pass)]
 
     def make(budget: TokenBudget, keep: int) -> Pass:
-        tokenizer = PairTokenizer.from_file(model.file(TOKENIZER), budget)
+        try:
+            tokenizer = PairTokenizer.from_file(model.file(TOKENIZER), budget)
+        except ValueError as error:
+            raise UnknownSetting(f"setting CITEWELL_RERANKER__MODEL: {error}") from None
         return Pass(tokenizer, CandidateTokens(tokenizer, settings.cached_candidates), keep)
 
     return [make(budget, keep) for budget, keep in budgets]

@@ -277,6 +277,7 @@ async def test_bad_calls_name_the_field(folder: Path, encoder: Path) -> None:
                 "query_vector",
             ),
             (profiler.ledger.GetEventState, pb.GetEventStateRequest(), "key"),
+            (profiler.ledger.GetEventState, pb.GetEventStateRequest(event_id="a\0b"), "key"),  # PostgreSQL has no NUL
             (
                 profiler.ledger.StartRebuild,
                 pb.StartRebuildRequest(spec=pb.ViewSpec(alpha=float("inf"))),
@@ -294,7 +295,7 @@ async def test_bad_calls_name_the_field(folder: Path, encoder: Path) -> None:
             assert raised.value.field == field
         with pytest.raises(FailedPrecondition, match="neither a folder nor"):
             await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=pb.ViewSpec(encoder="not an encoder")))
-        with pytest.raises(FailedPrecondition, match="cannot be read: File name too long"):
+        with pytest.raises(FailedPrecondition, match="cannot be used: File name too long"):
             await call(profiler.ledger.StartRebuild, pb.StartRebuildRequest(spec=pb.ViewSpec(encoder="a" * 5000)))
         with pytest.raises(NotFound):
             await call(profiler.ledger.SwitchView, pb.SwitchViewRequest(view="nowhere"))

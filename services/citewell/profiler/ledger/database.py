@@ -49,9 +49,11 @@ class Database:
             parsed = make_url(url)
             self.is_sqlite = parsed.get_backend_name() == "sqlite"
             if self.is_sqlite:
-                file = _file_of(parsed)
+                if parsed.database in (None, "", ":memory:"):
+                    raise ArgumentError("it names no file")
+                file = Path(str(parsed.database))
                 self._engine = _sqlite_engine(parsed, file, create)
-                self.name = f"sqlite:///{file.absolute()}" if file else url
+                self.name = f"sqlite:///{file.absolute()}"
                 """The ledger's URL for messages."""
             elif parsed.get_backend_name() == "postgresql":
                 self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
@@ -243,18 +245,14 @@ def chunks(items: Sequence[Item], size: int = PARAMETERS) -> Iterator[Sequence[I
         yield items[at : at + size]
 
 
-def _file_of(url: sa.URL) -> Path | None:
-    return Path(url.database) if url.database and url.database != ":memory:" else None
-
-
-def _sqlite_engine(url: sa.URL, file: Path | None, create: bool) -> sa.Engine:
-    if file and create:
+def _sqlite_engine(url: sa.URL, file: Path, create: bool) -> sa.Engine:
+    if create:
         file.parent.mkdir(parents=True, exist_ok=True)
     engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
 
     @sa.event.listens_for(engine, "do_connect")
     def require_file(*_: object) -> None:
-        if file and not create and not file.is_file():
+        if not create and not file.is_file():
             raise Unavailable(f"there is no file {file}", stage="ledger")
 
     @sa.event.listens_for(engine, "connect")
