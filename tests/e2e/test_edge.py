@@ -84,7 +84,7 @@ def test_places_of_a_draft_come_as_a_stream(running: Running) -> None:
     [
         ({"query": {"context": "no marker"}}, "invalid_argument", "TARGETCIT"),
         ({"query": {"contxt": "x"}}, "invalid_argument", "contxt"),
-        ({"options": {"topK": "many"}}, "invalid_argument", "topK"),
+        ({"options": {"topK": "many"}}, "invalid_argument", "options.top_k"),
     ],
 )
 def test_errors_keep_their_code_words_and_details(
