@@ -240,6 +240,8 @@ def test_a_load_killed_half_way_is_repeated(built: Path, tmp_path: Path, increme
     with pytest.raises(KeyboardInterrupt):
         load_bulk(database, built, WEIGHTS, PointForm(), kill)
     assert written
+    with pytest.raises(FailedPrecondition, match="repeat `citewell load --bulk`"):  # as a profiler does at start
+        World(f"sqlite:///{tmp_path}/ledger.db")
     other = tmp_path / "other"
     shutil.copytree(built, other)
     with pytest.raises(FailedPrecondition, match="part of another build"):

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from citewell.bulk.manifest import Manifest, read_manifest
 from citewell.profiler.ledger import schema
 from citewell.profiler.ledger.database import Database
-from citewell.profiler.ledger.lifecycle import open_ledger, start_rebuild
+from citewell.profiler.ledger.lifecycle import BULK_LOAD, open_ledger, start_rebuild
 from citewell.profiler.ledger.sums import read_models
 from citewell.profiler.ledger.text_terms import open_lexicon
 from citewell.profiler.ledger.views import PointForm, View, read_meta, read_views
@@ -27,7 +27,6 @@ from citewell.runtime.errors import FailedPrecondition
 from citewell.runtime.settings import read_settings
 
 ROWS_AT_ONCE = 2000
-_MARK = "bulk load"
 _LAST_EVENT = "bulk"
 
 
@@ -73,7 +72,7 @@ def load_bulk(
         _write(database, table, folder / part, rows, on_rows)
     view = _view(database, manifest, weights, form)
     with database.writing() as connection:
-        connection.execute(sa.delete(schema.meta).where(schema.meta.c.name == _MARK))
+        connection.execute(sa.delete(schema.meta).where(schema.meta.c.name == BULK_LOAD))
     return manifest, view
 
 
@@ -101,7 +100,7 @@ def _claim(database: Database, manifest: Manifest, mark: str) -> None:
                 found=manifest.model_hash,
                 expected=others[0].hash,
             )
-        found = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.name == _MARK))
+        found = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.name == BULK_LOAD))
         if found == mark:
             return
         if found is not None:
@@ -113,7 +112,7 @@ def _claim(database: Database, manifest: Manifest, mark: str) -> None:
                 "the ledger holds papers: a bulk build fills an empty ledger only; load later papers without --bulk",
                 reason="LEDGER_NOT_EMPTY",
             )
-        database.insert_missing(connection, schema.meta, [{"name": _MARK, "value": mark}])
+        database.insert_missing(connection, schema.meta, [{"name": BULK_LOAD, "value": mark}])
 
 
 def _write(
@@ -212,6 +211,6 @@ def _view(database: Database, manifest: Manifest, weights: ProfileWeights, form:
         serving = any(view.serving for view in read_views(connection))
         epoch = read_meta(connection, "epoch") if serving else ""
     if not serving:
-        return open_ledger(database, model, weights, form=form, migrate=False)
+        return open_ledger(database, model, weights, form=form, migrate=False, loading=True)
     request = f"bulk {manifest.model_hash} {epoch}"
     return start_rebuild(database, model, weights, request, form=form, switch_when_complete=True)

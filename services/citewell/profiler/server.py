@@ -16,7 +16,7 @@ from citewell.profiler.index_client import IndexClient
 from citewell.profiler.ledger.database import Database
 from citewell.profiler.ledger.encoding import Encoder, Encoders
 from citewell.profiler.ledger.ledger import Ledger
-from citewell.profiler.ledger.lifecycle import find_serving_view, open_ledger, require_encoder
+from citewell.profiler.ledger.lifecycle import find_serving_view, open_ledger, require_encoder, require_loaded
 from citewell.profiler.ledger.views import read_views
 from citewell.profiler.ledger_handlers import LedgerHandlers
 from citewell.profiler.pools import Pool
@@ -186,6 +186,7 @@ class ProfilerService:
         while (serving := await asyncio.to_thread(find_serving_view, self._database)) is None:
             logger.info("waiting for a profiler with PROJECT=true to open the ledger")
             await asyncio.sleep(max(1.0, self._settings.progress_seconds))
+        await asyncio.to_thread(require_loaded, self._database)
         require_encoder(serving, encoder)
 
     async def _release_encoders(self) -> None:

@@ -29,6 +29,20 @@ def random_name() -> str:
     return uuid.uuid4().hex[:8]
 
 
+BULK_LOAD = "bulk load"
+"""Name in the `meta` table of the build that is being loaded; there from the first row of a bulk load to the last."""
+
+
+def require_loaded(database: Database) -> None:
+    """Raises FailedPrecondition while a bulk load is unfinished: events would change rows that it has yet to write."""
+    with database.reading() as connection:
+        build = read_meta(connection, BULK_LOAD)
+    if build:
+        raise FailedPrecondition(
+            f"the ledger holds a part of a bulk build ({build}): repeat `citewell load --bulk` until it is finished"
+        )
+
+
 def open_ledger(
     database: Database,
     encoder: NamedModel,
@@ -37,9 +51,12 @@ def open_ledger(
     form: PointForm = DEFAULT_FORM,
     max_views: int = MAX_VIEWS,
     migrate: bool = True,
+    loading: bool = False,
     new_name: NewName = random_name,
 ) -> View:
     """Migrates the tables and returns the serving view. Registers the first view in a new ledger.
+
+    `loading`: the caller is the bulk load; others are refused until that is finished.
 
     Raises FailedPrecondition if `migrate` is false and the tables are not the current ones, or if the serving view was
     made by another encoder. If its weights or its form of points differ from the given ones, a rebuild starts; the new
@@ -49,6 +66,8 @@ def open_ledger(
         database.migrate()
     else:
         database.require_migrated()
+    if not loading:
+        require_loaded(database)
     open_lexicon(database)
     with database.reading() as connection:
         serving = next((view for view in read_views(connection) if view.serving), None)
