@@ -397,6 +397,21 @@ async def test_a_copy_that_is_loaded_again_while_it_takes_in_news_gets_one_batch
     threads.shutdown()
 
 
+async def test_views_may_be_dropped_while_the_copies_of_dropped_ones_end() -> None:
+    with memory_folder() as folder:
+        inner = EdgeStore(folder)
+        store = AcceleratedStore(inner, "flat")
+        await store.open()
+        for name in ("a", "b", "c"):
+            view = View(name, "e1", "m1", DIMENSION)
+            await store.create(view)
+            store.points(view, Kind.PAPERS)
+        for name in ("a", "b"):
+            await inner.drop(name)  # as another process would
+        await asyncio.gather(store.check(), store.drop("c"), store.check())
+        await store.close()
+
+
 async def test_a_view_may_be_created_while_the_copies_are_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     with memory_folder() as folder:
         store = AcceleratedStore(EdgeStore(folder), "flat")

@@ -58,7 +58,7 @@ class AcceleratedPoints:
 
     async def close(self) -> None:
         await self._follower.close()
-        self._threads.shutdown()
+        await asyncio.to_thread(self._threads.shutdown)  # searches may be running
 
     async def follow(self) -> None:
         """Adds the writes of other processes to the copy."""
@@ -203,8 +203,9 @@ class AcceleratedStore:
         known = set((await self._store.registry()).views.values())
         for view in known:
             self.points(view, Kind.PAPERS)
-        for gone in self._papers.keys() - known:
-            await self._papers.pop(gone).close()
+        gone = [self._papers.pop(view) for view in self._papers.keys() - known]  # before another check finds them too
+        for papers in gone:
+            await papers.close()
 
     async def close(self) -> None:
         await asyncio.gather(*(papers.close() for papers in self._papers.values()))
