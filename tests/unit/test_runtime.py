@@ -8,8 +8,11 @@ from google.rpc import error_details_pb2
 from pydantic_settings import SettingsConfigDict
 
 from citewell.index.v1 import index_pb2
+from citewell.ingestion.settings import IngestionSettings
 from citewell.ingestion.v1 import ingestion_pb2
+from citewell.profiler.settings import ProfilerSettings
 from citewell.profiler.v1 import ledger_pb2, profile_query_pb2
+from citewell.recommender.settings import RecommenderSettings
 from citewell.recommender.v1 import recommender_pb2
 from citewell.reranker.v1 import reranker_pb2
 from citewell.runtime import deadlines, errors
@@ -58,6 +61,22 @@ def test_a_wrong_setting_is_named_with_its_value(
     monkeypatch.setenv(name, value)
     with pytest.raises(UnknownSetting, match=message):
         read_settings(SampleSettings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (ProfilerSettings, "CITEWELL_PROFILER__INDEX_ADDRESS"),
+        (IngestionSettings, "CITEWELL_INGESTION__PROFILER_ADDRESS"),
+        (RecommenderSettings, "CITEWELL_RECOMMENDER__INDEX_ADDRESS"),
+    ],
+)
+def test_a_service_that_is_needed_has_an_address(
+    monkeypatch: pytest.MonkeyPatch, settings: type[ServiceSettings], name: str
+) -> None:
+    monkeypatch.setenv(name, "")
+    with pytest.raises(UnknownSetting, match=f"{name} is ''"):
+        read_settings(settings)
 
 
 def test_passwords_are_not_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,7 @@ class IngestionSettings(ServiceSettings):
 
     data: Path = Path(".citewell")
     """Folder of the local logs: log.sqlite, and feedback.sqlite once feedback is recorded."""
-    profiler_address: str = "127.0.0.1:7301"
+    profiler_address: str = Field("127.0.0.1:7301", min_length=1)
     """The profiler, which keeps the ledger."""
     consume: bool = True
     """Run a worker in this process; False = only serve calls."""

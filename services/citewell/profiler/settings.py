@@ -42,7 +42,7 @@ class ProfilerSettings(ServiceSettings):
     migrate: bool = True
     """Migrate the ledger's schema at start. Turn it off where the profiler's role must not change the schema and
     `citewell migrate` does it; the profiler then refuses to start on another schema."""
-    index_address: str = "127.0.0.1:7302"
+    index_address: str = Field("127.0.0.1:7302", min_length=1)
     """host:port of the index."""
     project: bool = True
     """Write to the index and manage its views. Turn it off in processes that only answer queries: such a process waits
