@@ -371,7 +371,8 @@ async def test_only_what_is_left_of_a_view_is_deleted_at_start(folder: Path) -> 
         await create_view(stub)
     (folder / "half-made" / "papers").mkdir(parents=True)
     (folder / "backup" / "main").mkdir(parents=True)
-    async with serving(folder):
+    async with serving(folder) as process, connected(process.port) as stub:
+        assert (await call(stub.Info, pb.InfoRequest())).views
         assert not (folder / "half-made").exists()
         assert (folder / "backup" / "main").is_dir()
         assert (folder / "main").is_dir()
