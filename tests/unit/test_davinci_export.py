@@ -12,7 +12,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from citewell.inference.davinci_graph import joined
-from citewell.reranker.model_files import read_model_folder
+from citewell.reranker.model_files import GRAPHS, read_model_folder
+from citewell.reranker.settings import SMALL_MODEL
 from tests.tiny_models import CONFIG, RERANKER_CONFIG, tiny_davinci_weights, tiny_tokenizer
 
 pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not installed")
@@ -100,15 +101,24 @@ def test_the_command_writes_a_folder_the_reranker_reads_and_a_triton_version(run
 def test_a_served_folder_becomes_a_triton_version_that_scores_the_same(run: RunFolder, tmp_path: Path) -> None:
     out, repository = tmp_path / "served", tmp_path / "triton"
     export_folder(run, out, Storage.INT8, "davinci-tiny", (2024, 10, 31), run.settings.budget)
-    arguments = ["triton", "--model", str(out), "--repository", str(repository), "--version", "2"]
+    assert_triton_scores_as(out, str(out), repository)
+
+
+def test_the_small_model_becomes_a_triton_version_with_the_graph_that_it_shares(tmp_path: Path) -> None:
+    assert_triton_scores_as(SMALL_MODEL, "small", tmp_path)
+
+
+def assert_triton_scores_as(folder: Path, named: str, repository: Path) -> None:
+    """Exports the model that `--model` names, and compares its joined graph with the graphs of the folder."""
+    arguments = ["triton", "--model", named, "--repository", str(repository), "--version", "2"]
     told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 0, told.output
     ids, prior = np.full((2, 9), 5), np.full((2, 1), 0.9, np.float32)
     texts = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
-    (states,) = onnxruntime.InferenceSession(out / "sides.onnx").run(None, texts)
-    pairs = onnxruntime.InferenceSession(out / "pairs.onnx")
+    sides, pairs, head = (onnxruntime.InferenceSession(read_model_folder(folder).file(graph)) for graph in GRAPHS)
+    (states,) = sides.run(None, texts)
     (e,) = pairs.run(None, {"states": states, "attention_mask": texts["attention_mask"]})
-    apart = onnxruntime.InferenceSession(out / "head.onnx").run(None, {"e": e, "prior": prior})
+    apart = head.run(None, {"e": e, "prior": prior})
     whole = onnxruntime.InferenceSession(repository / "davinci/2/model.onnx").run(None, {**texts, "prior": prior})
     np.testing.assert_allclose(whole[0], apart[0], atol=1e-5)
 

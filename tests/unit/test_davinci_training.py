@@ -171,6 +171,7 @@ def test_a_small_model_shares_what_reads_the_sides(world: tuple[Path, TrainingDa
     shared, whole = (exported_weights(tmp_path / "served" / name) for name in ("small", "whole"))
     assert shared.keys() == whole.keys()
     assert max(float(np.abs(shared[name] - whole[name]).max()) for name in shared) < 1e-6
+    (tmp_path / "served" / "small" / "sides.onnx").write_bytes(b"of an earlier export without --share-with")
     assert read_model_folder(tmp_path / "served" / "small").file("sides.onnx") == model / "sides.onnx"
     other = train(chosen, data, tmp_path / "other")
     with pytest.raises(ValueError, match=r"encoder\.embeddings\..* is not that of .*model"):

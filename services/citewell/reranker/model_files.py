@@ -90,7 +90,7 @@ def _read_description(path: Path) -> ModelDescription:
 
 
 def _file(path: Path, name: str, description: ModelDescription) -> Path:
-    shared = description.shares_with and name in SHARED and not (path / name).is_file()
+    shared = description.shares_with and name in SHARED
     found = path.parent / description.shares_with / name if shared else path / name
     if not found.is_file():
         raise _lacking(found.parent, name)

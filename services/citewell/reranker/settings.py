@@ -15,6 +15,11 @@ PACKAGED_MODEL = Path(__file__).parent / "model"
 SMALL_MODEL = Path(__file__).parent / "model_small"
 
 
+def model_folder(named: Path) -> Path:
+    """The folder of a model that is named `small`, or by its path."""
+    return SMALL_MODEL if str(named) == "small" else named
+
+
 class Backend(StrEnum):
     """Where DAVINCI is computed."""
 
@@ -70,7 +75,7 @@ class RerankerSettings(ServiceSettings):
     cached_candidates: int = Field(100_000, ge=0)
     """Size of the token cache in candidates, about 300 bytes each."""
 
-    @field_validator("model", mode="before")
+    @field_validator("model")
     @classmethod
-    def _packaged(cls, value: object) -> object:
-        return SMALL_MODEL if str(value) == "small" else value
+    def _named(cls, value: Path) -> Path:
+        return model_folder(value)

@@ -10,7 +10,7 @@ from rich import print
 
 from citewell.lab.commands.feedback import feedback
 from citewell.reranker.model_files import GRAPHS, RerankerUnusable, read_model_folder
-from citewell.reranker.settings import PACKAGED_MODEL
+from citewell.reranker.settings import PACKAGED_MODEL, model_folder
 
 app = typer.Typer(
     help="Write trained models in the form they are served, and feedback as a data set.", no_args_is_help=True
@@ -25,7 +25,7 @@ _PARITY = 1e-4
 @app.command()
 def triton(
     repository: Annotated[Path, typer.Option(help="Triton model repository, such as deploy/triton/models.")],
-    model: Annotated[Path, typer.Option(help="Folder that `export davinci` wrote.")] = PACKAGED_MODEL,
+    model: Annotated[Path, typer.Option(help="`small`, or a folder that `export davinci` wrote.")] = PACKAGED_MODEL,
     name: Annotated[str, typer.Option(help="The model's name in the repository.")] = "davinci",
     version: Annotated[int, typer.Option(min=1, help="Its version there.")] = 1,
 ) -> None:
@@ -35,7 +35,7 @@ def triton(
     from citewell.inference.davinci_graph import joined
 
     try:
-        folder = read_model_folder(model)
+        folder = read_model_folder(model_folder(model))
     except RerankerUnusable as error:
         raise typer.BadParameter(str(error), param_hint="--model") from None
     written = repository / name / str(version) / "model.onnx"
