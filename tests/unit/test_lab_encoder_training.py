@@ -12,17 +12,12 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 
 import torch
 
-from citewell.lab.dataset import read_dataset
 from citewell.lab.encoder_training import EncoderLearner, EncoderSettings, export_encoder, mean_of
 from citewell.lab.experiment import Encoding, Experiment, LearnedParts, prepare
-from citewell.lab.knowledge import citations, profile_table
-from citewell.lab.protocol import Mode, make_task
-from citewell.lab.retrieval import IdOrder
-from citewell.lab.training import Budget, TrainingRun, train
-from citewell.lab.vectors import TextVectors
+from citewell.lab.protocol import Mode
 from citewell.profiler.encoder import load_encoder
-from tests.lab_sets import invented, write_lines
 from tests.tiny_models import write_tiny_encoder
+from tests.unit.sentence_world import invented_experiment, mean_loss, trained_whole_and_in_two
 
 SETTINGS = EncoderSettings(
     depth=10,
@@ -58,42 +53,22 @@ def enc1(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def experiment(tmp_path: Path, enc1: Path) -> Experiment:
-    data = read_dataset(write_lines(tmp_path / "set", *invented(96)))
-    encoder = load_encoder(str(enc1))
-    contexts = encoder.encode([data.contexts.texts[row] for row in range(len(data.contexts))])
-    vectors = TextVectors(encoder.encode(list(data.papers.titles)), contexts, "")
-    task = make_task(data, "validation", Mode.INDUCTIVE)
-    known = citations(data, task.knowledge)
-    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data))
+    return invented_experiment(tmp_path / "set", enc1)
 
 
 def learner(experiment: Experiment, enc1: Path, tmp_path: Path, settings: EncoderSettings = SETTINGS) -> EncoderLearner:
     return EncoderLearner(settings, experiment, str(enc1), enc1, lambda *_: None, tmp_path / "lists.npz")
 
 
-def mean_loss(of: EncoderLearner) -> float:
-    """Over the train contexts, always with the same draws."""
-    of.model.eval()
-    with torch.no_grad():
-        return float(np.mean([of.loss(of.batch(at), np.random.default_rng(at)) for at in range(8)]))
-
-
 def test_the_loss_falls_and_a_stopped_run_ends_in_the_same_weights(
     experiment: Experiment, enc1: Path, tmp_path: Path
 ) -> None:
     torch.set_num_threads(1)
-    straight, stopped = TrainingRun(tmp_path / "straight"), TrainingRun(tmp_path / "stopped")
-    for run in (straight, stopped):
-        run.begin("")
     whole = learner(experiment, enc1, tmp_path)
     before, found_before = mean_loss(whole), whole.validate()
-    train(whole, straight, Budget(float("inf"), SETTINGS.steps))
+    trained_whole_and_in_two(lambda: learner(experiment, enc1, tmp_path), whole, SETTINGS.steps, tmp_path)
     assert mean_loss(whole) < before - 0.1
     assert whole.validate() > found_before
-    train(learner(experiment, enc1, tmp_path), stopped, Budget(float("inf"), 11))
-    train(learner(experiment, enc1, tmp_path), stopped, Budget(float("inf"), SETTINGS.steps))
-    ends = [torch.load(run.checkpoint, weights_only=True)["weights"] for run in (straight, stopped)]
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 def test_a_right_answer_is_no_negative(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:

@@ -12,20 +12,16 @@ pytest.importorskip("torch", reason="the lab extra (torch, transformers) is not 
 
 import torch
 
-from citewell.lab.dataset import read_dataset
 from citewell.lab.davinci.lists import CandidateLists
 from citewell.lab.experiment import Experiment
-from citewell.lab.knowledge import citations, profile_table
-from citewell.lab.protocol import Mode, make_task
-from citewell.lab.retrieval import IdOrder
 from citewell.lab.training import Budget, TrainingRun, train
-from citewell.lab.vectors import TextVectors
 from citewell.lab.window_encoder import WindowLearner, WindowSettings, cosine_mrr, export_window_encoder, mrr_of
 from citewell.profiler.encoder import load_encoder
 from citewell.profiler.profiles import normalised
 from citewell.profiler.window_encoder import load_window_encoder
-from tests.lab_sets import FixedDraws, invented, write_lines
+from tests.lab_sets import FixedDraws
 from tests.tiny_models import write_tiny_encoder
+from tests.unit.sentence_world import invented_experiment, mean_loss, trained_whole_and_in_two
 
 SETTINGS = WindowSettings(
     depth=10, hard=4, random=16, batch=8, steps=30, learning_rate=3e-3, warmup=2, validation_queries=20
@@ -39,13 +35,7 @@ def enc1(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def experiment(tmp_path: Path, enc1: Path) -> Experiment:
-    data = read_dataset(write_lines(tmp_path / "set", *invented(96)))
-    encoder = load_encoder(str(enc1))
-    papers = encoder.encode(list(data.papers.titles))
-    vectors = TextVectors(papers, encoder.encode([data.contexts.texts[row] for row in range(len(data.contexts))]), "")
-    known = citations(data, np.empty(0, np.int64))
-    task = make_task(data, "validation", Mode.INDUCTIVE)
-    return Experiment(data, task, vectors, known, profile_table(known, vectors), IdOrder(data))
+    return invented_experiment(tmp_path / "set", enc1)
 
 
 def learner(experiment: Experiment, enc1: Path, tmp_path: Path) -> WindowLearner:
@@ -53,32 +43,18 @@ def learner(experiment: Experiment, enc1: Path, tmp_path: Path) -> WindowLearner
     return WindowLearner(SETTINGS, experiment, windows, enc1, lambda *_: None, tmp_path / "lists.npz")
 
 
-def mean_loss(of: WindowLearner) -> float:
-    """Over the train contexts, always with the same negatives."""
-    of.model.eval()
-    with torch.no_grad():
-        return float(np.mean([of.loss(of.batch(at), np.random.default_rng(at)) for at in range(8)]))
-
-
 def test_the_loss_falls_and_a_stopped_run_ends_in_the_same_weights(
     experiment: Experiment, enc1: Path, tmp_path: Path
 ) -> None:
     torch.set_num_threads(1)
-    straight, stopped = TrainingRun(tmp_path / "straight"), TrainingRun(tmp_path / "stopped")
-    for run in (straight, stopped):
-        run.begin("")
-    budget = Budget(float("inf"), SETTINGS.steps)
     whole = learner(experiment, enc1, tmp_path)
     before = mean_loss(whole)
-    train(whole, straight, budget)
+    stopped = trained_whole_and_in_two(lambda: learner(experiment, enc1, tmp_path), whole, SETTINGS.steps, tmp_path)
     assert mean_loss(whole) < before - 0.05
-    train(learner(experiment, enc1, tmp_path), stopped, Budget(float("inf"), 11))
-    train(learner(experiment, enc1, tmp_path), stopped, budget)
-    ends = [torch.load(run.checkpoint, weights_only=True)["weights"] for run in (straight, stopped)]
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
-    start = torch.load(stopped.kept, weights_only=True)
+    ended = torch.load(stopped.checkpoint, weights_only=True)["weights"]
+    kept = torch.load(stopped.kept, weights_only=True)
     words = "embeddings.word_embeddings.weight"
-    assert torch.equal(ends[0][words], start[words]), "the word embeddings stay as they are"
+    assert torch.equal(ended[words], kept[words]), "the word embeddings stay as they are"
 
 
 def test_the_paper_that_a_query_cites_is_no_negative_of_it(experiment: Experiment, enc1: Path, tmp_path: Path) -> None:
