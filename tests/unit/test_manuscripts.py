@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import io
-import shutil
-import subprocess
 import zipfile
-from pathlib import Path
 
-import docx
 import pytest
-from docx.opc.constants import RELATIONSHIP_TYPE
-from docx.opc.packuri import PackURI
-from docx.opc.part import Part
-from docx.oxml.ns import nsdecls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citewell.manuscripts.applying import Choice, apply_choices
-from citewell.manuscripts.bibliography import DraftKeys, new_keys, read_bibtex, to_bibtex, to_csl
+from citewell.manuscripts.bibliography import read_bibtex
 from citewell.manuscripts.drafts import Draft, Format, UnreadableDraft, read_files, read_text
 from citewell.manuscripts.flow import Source
 from citewell.scholarly.contexts import count_targets
-from citewell.scholarly.dates import PartialDate
-from citewell.scholarly.papers import ExternalId, Paper
-from tests.servers.missing import missing
+from tests.unit.word_files import word_file
 
 LATEX = r"""\documentclass{article}
 \title{Parsing \emph{in the wild}}
@@ -36,7 +26,11 @@ Learned parsers need none \cite{?}, and others~\citet[see][p. 3]{knuth1968, unkn
 \input{sections/more}
 \end{document}
 """
+
+
 MORE = "More work exists [CITATION]."
+
+
 BIB = "@article{knuth1968, title={Semantics of Context-Free Languages}, year=1968}"
 
 
@@ -462,45 +456,12 @@ def test_a_draft_that_ends_in_the_middle_of_a_command_is_read(end: str) -> None:
     assert text[places[0].citation.offset :].startswith("\\cite{?}")
 
 
-def _word_file(body: str, declared: str = "") -> bytes:
-    """A Word document with this XML in its body."""
-    plain, written = io.BytesIO(), io.BytesIO()
-    docx.Document().save(plain)
-    with zipfile.ZipFile(plain) as before, zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as after:
-        for name in before.namelist():
-            part = before.read(name).decode("utf-8", "surrogateescape")
-            if name == "word/document.xml":
-                part = part.replace("?>", f"?>{declared}", 1).replace("<w:sectPr", f"{body}<w:sectPr", 1)
-            after.writestr(name, part.encode("utf-8", "surrogateescape"))
-    return written.getvalue()
-
-
-ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
-    f"<!ENTITY {chr(98 + n)} '{f'&{chr(97 + n)};' * 10}'>" for n in range(9)
-) + "]>"  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("body", "declared", "says"),
-    [
-        ("<w:p/>" * 60_000, "", "more than 50000 paragraphs"),
-        ("<w:p/>" * 2_000_000, "", "bytes of XML"),
-        ("<w:p><w:r><w:t>&j;</w:t></w:r></w:p>", ENTITIES, "no Word document"),
-        ("<w:p>" * 10_000 + "</w:p>" * 10_000, "", "no Word document"),
-        (f"<w:p><w:r><w:t>{'x' * 2_000_001}</w:t></w:r></w:p>", "", "characters of text"),
-    ],
-)
-def test_a_word_document_that_unfolds_is_refused(body: str, declared: str, says: str) -> None:
-    with pytest.raises(UnreadableDraft, match=says):
-        read_files({"draft.docx": _word_file(body, declared)})
-
-
 def test_many_places_are_counted_and_the_first_are_read() -> None:
     paragraph = "<w:p><w:r><w:t>A claim [?].</w:t></w:r></w:p>"
     for draft in (
         read_text("A claim [?]. " * 2000, Format.PLAIN),
         read_text("A claim \\cite{?}. " * 2000, Format.LATEX),
-        read_files({"draft.docx": _word_file(paragraph * 2000)}),
+        read_files({"draft.docx": word_file(paragraph * 2000)}),
     ):
         assert (len(draft.places), draft.left_out) == (500, 1500)
 
@@ -526,76 +487,6 @@ def test_plain_text() -> None:
     draft = read_text(text, Format.PLAIN)
     assert (draft.title, draft.abstract, len(draft.places)) == ("A title", "We parse.", 2)
     assert count_targets(draft.places[0].context) == 1
-
-
-def test_word() -> None:
-    document = docx.Document()
-    document.add_heading("A title", 0)
-    document.add_paragraph("Abstract")
-    document.add_paragraph("We parse.")
-    document.add_paragraph("Parsers are good [CITATION].")
-    written = io.BytesIO()
-    document.save(written)
-    draft = read_files({"draft.docx": written.getvalue()})
-    assert (draft.title, draft.abstract) == ("A title", "We parse.")
-    assert [(place.line, place.column) for place in draft.places] == [(4, 18)]
-
-
-def test_every_part_of_a_word_document_has_places() -> None:
-    document = docx.Document()
-    document.add_paragraph("Before [?].")
-    table = document.add_table(1, 2)
-    table.cell(0, 0).text = "In a table [?]."
-    table.cell(0, 1).add_table(1, 1).cell(0, 0).text = "In a table within one [?]."
-    document.add_paragraph("After [?].")
-    written = io.BytesIO()
-    document.save(written)
-    draft = read_files({"draft.docx": written.getvalue()})
-    assert [place.line for place in draft.places] == [1, 2, 4, 6]
-    assert "In a table within one TARGETCIT" in draft.places[2].context
-
-
-BOX = "<w:txbxContent><w:p><w:r><w:t>In a box [?].</w:t></w:r></w:p></w:txbxContent>"
-COMPATIBLE = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
-
-
-@pytest.mark.parametrize(
-    ("body", "context"),
-    [
-        (
-            "<w:p><w:r><w:t>Trees </w:t></w:r><w:ins><w:r><w:t>grow [?]</w:t></w:r></w:ins>"
-            "<w:del><w:r><w:delText> [?]</w:delText><w:t> [?]</w:t></w:r></w:del><w:r><w:t>.</w:t></w:r></w:p>",
-            "Trees grow TARGETCIT .",
-        ),
-        (
-            "<w:sdt><w:sdtContent><w:p><w:r><w:t>Controlled [?].</w:t></w:r></w:p></w:sdtContent></w:sdt>",
-            "Controlled TARGETCIT .",
-        ),
-        (
-            f"<w:p><w:r><w:t>Outside. </w:t><mc:AlternateContent {COMPATIBLE}><mc:Choice>{BOX}</mc:Choice>"
-            f"<mc:Fallback>{BOX}</mc:Fallback></mc:AlternateContent></w:r></w:p>",
-            "Outside. In a box TARGETCIT .",
-        ),
-    ],
-)
-def test_text_in_any_wrapping_is_read_once_and_deleted_text_not(body: str, context: str) -> None:
-    draft = read_files({"draft.docx": _word_file(body)})
-    assert [place.context for place in draft.places] == [context]
-
-
-def test_footnotes_of_a_word_document_are_read_behind_its_text() -> None:
-    document = docx.Document()
-    document.add_paragraph("A text [?].")
-    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.footnotes+xml"
-    note = "<w:footnote><w:p><w:r><w:t>A note [?].</w:t></w:r></w:p></w:footnote>"
-    notes = f"<w:footnotes {nsdecls('w')}>{note}</w:footnotes>"
-    part = Part(PackURI("/word/footnotes.xml"), kind, notes.encode(), document.part.package)
-    document.part.relate_to(part, RELATIONSHIP_TYPE.FOOTNOTES)
-    written = io.BytesIO()
-    document.save(written)
-    draft = read_files({"draft.docx": written.getvalue()})
-    assert [place.line for place in draft.places] == [1, 2]
-    assert draft.places[1].context == "A text OTHERCIT . A note TARGETCIT ."
 
 
 def test_an_archive_is_unpacked_and_a_bomb_is_refused() -> None:
@@ -651,52 +542,6 @@ def test_edited_drafts_never_crash_and_offsets_hold(format_: Format, data: st.Da
         assert mark.startswith(("\\", "[", "@", "-@")) or mark.upper() == "TARGETCIT", mark
 
 
-PAPERS = [
-    Paper(id="p1", title="The {Great} Parser", authors=("Ana Müller",), published=PartialDate(2020, 5)),
-    Paper(
-        id="p2", title="The Great Parser", authors=("Müller, Ana",), published=PartialDate(2020), venue="Proc. of X & Y"
-    ),
-    Paper(id="p3", title="Semantics of context free language", external_ids=(ExternalId("doi", "10.1234/ABC"),)),
-]
-
-
-def test_new_keys_are_stable_and_clash_with_none() -> None:
-    assert new_keys(PAPERS, ["Muller2020great"]) == ["muller2020greata", "muller2020greatb", "anonymoussemantics"]
-    assert new_keys(PAPERS[:1], []) == ["muller2020great"]
-
-
-def test_a_paper_keeps_its_key_in_the_whole_draft_and_one_in_the_bibliography_has_its_own() -> None:
-    keys = DraftKeys(read_bibtex([Source("a.bib", "@misc{own, doi={10.1234/abc}}\n@misc{muller2020great, title={X}}")]))
-    assert keys.of(PAPERS[:1]) == ["muller2020greata"]
-    assert keys.of([PAPERS[1], PAPERS[2], PAPERS[0]]) == ["muller2020greatb", "own", "muller2020greata"]
-
-
-def test_bibtex_out_is_read_back_as_the_same_papers() -> None:
-    keys = new_keys(PAPERS, [])
-    bibliography = read_bibtex([Source("out.bib", to_bibtex(PAPERS, keys))])
-    assert not bibliography.problems
-    assert list(bibliography.entries) == keys
-    assert bibliography.keys_of(PAPERS[2]) == [keys[2]]
-    # Two papers with one title cannot be distinguished by it: both entries are named.
-    assert bibliography.keys_of(PAPERS[1]) == keys[:2]
-
-
-def test_a_paper_is_recognised_by_doi_arxiv_id_or_title() -> None:
-    told = (
-        "@misc{d, doi={https://doi.org/10.1234/abc}}\n@misc{a, eprint={2001.00001v2}, archiveprefix={arXiv}}\n"
-        "@misc{t, title={Semantics of {Context-Free} \\emph{Languages}}}\n"
-    )
-    bibliography = read_bibtex([Source("x.bib", told)])
-    arxiv = Paper(id="p", title="Other", external_ids=(ExternalId("arxiv", "2001.00001"),))
-    assert bibliography.keys_of(PAPERS[2]) == ["d", "t"]
-    assert bibliography.keys_of(arxiv) == ["a"]
-
-
-def test_csl_json() -> None:
-    item = to_csl(PAPERS, ["a", "b", "c"])[0]
-    assert (item["id"], item["title"], item["issued"]) == ("a", "The {Great} Parser", {"date-parts": [[2020, 5]]})
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -723,19 +568,3 @@ def test_files_of_macos_in_an_archive_are_no_drafts() -> None:
         archive.writestr("__MACOSX/._draft.md", b"\0\5\26\7")
     draft = read_files({"draft.zip": packed.getvalue()})
     assert (draft.main, len(draft.places), draft.problems) == ("draft.md", 1, [])
-
-
-def test_bibtex_reads_every_entry_whatever_braces_and_names_it_has(tmp_path: Path) -> None:
-    """By BibTeX itself, which counts braces and splits names."""
-    bibtex = shutil.which("bibtex")
-    if bibtex is None:
-        missing("no bibtex here: install TeX (Debian: apt-get install texlive-latex-base)")
-    authors = ("Research and Development Team", "A, B, C, D, E", "AND", "Müller, Jörg", "Li \\ Wei {x")
-    papers = [Paper("1", "An open { brace", authors=authors, venue="J }"), Paper("2", "Second", authors=("A B",))]
-    (tmp_path / "citewell.bib").write_text(to_bibtex(papers, ["one", "two"]))
-    (tmp_path / "a.aux").write_text("\\citation{one,two}\n\\bibstyle{plain}\n\\bibdata{citewell}\n")
-    run = subprocess.run([bibtex, "a"], cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout
-    written = (tmp_path / "a.bbl").read_text()
-    assert "Second" in written
-    assert "Research and Development Team" in " ".join(written.split())
